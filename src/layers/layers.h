@@ -304,6 +304,7 @@ struct StackSpec {
   // Window layers have these instead.
   AttentionSpec window_attention = {};
   std::function<bool(int64_t layer)> is_windowed = {};
+  std::function<bool(int64_t layer)> is_unrotated = {};  // layers whose attention has no rope_table
   FfnSpec ffn;
   MoeSpec moe = {};         // of layers that have experts instead of the FFN
   bool is_encoder = false;  // of a decoder: its last norm feeds no head

@@ -27,6 +27,7 @@ struct Block {
     if (spec.other_attention) return spec.other_attention(context, name("attention"), x);
     AttentionSpec attention =
         spec.is_windowed && spec.is_windowed(layer) ? spec.window_attention : spec.attention;
+    if (spec.is_unrotated && spec.is_unrotated(layer)) attention.rope_table = kNone;
     attention.name = name("attention");
     return layers::attention(context, attention, x);
   }

@@ -452,6 +452,21 @@ void write_rope(nlohmann::ordered_json& json, const ops::RopeScaling& rope) {
   if (rope.mscale_all_dim != 0) json["rope_scaling"]["mscale_all_dim"] = rope.mscale_all_dim;
 }
 
+void write_rope_of_windows(nlohmann::ordered_json& json, const ops::RopeScaling& full,
+                           const ops::RopeScaling& windows) {
+  const auto entry = [](const ops::RopeScaling& rope) {
+    nlohmann::ordered_json keys;
+    write_rope(keys, rope);
+    nlohmann::ordered_json one = keys["rope_scaling"];
+    if (one.is_null()) one = {{"rope_type", "default"}};
+    one["rope_theta"] = rope.theta;
+    return one;
+  };
+  json.erase("rope_theta");
+  json.erase("rope_scaling");
+  json["rope_parameters"] = {{"full_attention", entry(full)}, {"sliding_attention", entry(windows)}};
+}
+
 nlohmann::ordered_json layer_types_json(const ModelConfig& config) {
   auto types = nlohmann::ordered_json::array();
   for (int64_t i = 0; i < config.layers; ++i)

@@ -75,6 +75,9 @@ class ConfigJson {
 nlohmann::ordered_json id_json(const std::optional<int64_t>& id);
 std::string torch_name_of(DType dtype);  // "bfloat16"
 void write_rope(nlohmann::ordered_json& json, const ops::RopeScaling& rope);
+// rope_parameters with an entry for each type of layers, in place of the older keys.
+void write_rope_of_windows(nlohmann::ordered_json& json, const ops::RopeScaling& full,
+                           const ops::RopeScaling& windows);
 std::string name_of(ActivationKind kind);  // transformers' name
 nlohmann::ordered_json layer_types_json(const ModelConfig& config);
 

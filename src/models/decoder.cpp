@@ -130,6 +130,8 @@ int64_t positions_in(const layers::Context& context) {
 void rotate(const ModelConfig& config, layers::Context& context, layers::StackSpec& spec) {
   graph::Graph& graph = context.graph;
   spec.attention.rope_table = ops::rope_table(graph, positions_in(context), config.rotary_dim(), config.rope);
+  if (config.unrotated.any(config.layers))
+    spec.is_unrotated = [&config](int64_t layer) { return config.unrotated.at(layer); };
   if (config.sliding_window.size == 0) return;
   spec.window_attention = spec.attention;
   spec.window_attention.window = config.sliding_window.size;

@@ -64,7 +64,14 @@ std::string positions_of(const ModelConfig& config) {
       break;
   }
   if (config.rotates_in_windows) text += ", none in layers that see all";
-  if (config.window_rope) text += ", another base in windows";
+  if (config.window_rope)
+    text += config.window_rope->theta == config.rope.theta ? ", not scaled in windows"
+                                                           : ", another base in windows";
+  if (config.unrotated.any(config.layers)) {
+    text += config.unrotated.layers.empty()
+                ? fmt::format(", none in one of {} layers", config.unrotated.period)
+                : ", none in some layers";
+  }
   return text;
 }
 

@@ -21,6 +21,17 @@ bool SlidingWindow::at(int64_t layer) const {
   return layer >= first && (period == 0 || (layer + 1) % period != 0);
 }
 
+bool UnrotatedLayers::at(int64_t layer) const {
+  if (!layers.empty()) return layers.at(static_cast<size_t>(layer));
+  return period > 0 && (layer + 1) % period == 0;
+}
+
+bool UnrotatedLayers::any(int64_t of_layers) const {
+  for (int64_t i = 0; i < of_layers; ++i)
+    if (at(i)) return true;
+  return false;
+}
+
 namespace {
 
 std::string known_model_types() {

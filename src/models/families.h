@@ -20,7 +20,10 @@ extern const Family kLlama4;   // llama4.cpp
 extern const Family kGlm4Moe;  // glm4_moe.cpp
 extern const Family kOlmo;     // olmo.cpp
 extern const Family kOlmo2;
-extern const Family kGemma2;  // gemma.cpp
+extern const Family kOlmo3;      // olmo3.cpp
+extern const Family kSmolLm3;    // smollm3.cpp
+extern const Family kMiniMaxM2;  // minimax_m2.cpp
+extern const Family kGemma2;     // gemma.cpp
 extern const Family kGemma3;
 extern const Family kPhi3;        // phi3.cpp
 extern const Family kGptNeoX;     // gpt_neox.cpp
@@ -46,12 +49,11 @@ extern const Family kSwitch;         // switch.cpp
 
 // In the order of docs/models.md and `strata presets`.
 inline constexpr std::array kFamilies{
-    &kLlama,         &kMistral,   &kQwen2,      &kQwen3,      &kOlmo,   &kOlmo2,
-    &kGemma2,        &kGemma3,    &kPhi3,       &kGptNeoX,    &kGpt2,   &kStarCoder2,
-    &kStableLm,      &kMixtral,   &kQwen2Moe,   &kQwen3Moe,   &kOlmoe,  &kGptOss,
-    &kLlama4,        &kGlm4Moe,   &kDeepseekV2, &kDeepseekV3, &kKimiK2, &kQwen3Next,
-    &kQwen35,        &kQwen35Moe, &kOlmoHybrid, &kKimiLinear, &kMamba2, &kNemotronH,
-    &kGraniteHybrid, &kFalconH1,  &kLfm2Moe,    &kBert,       &kT5,     &kSwitch,
+    &kLlama,     &kMistral,    &kQwen2,     &kQwen3,     &kOlmo,          &kOlmo2,     &kOlmo3,     &kSmolLm3,
+    &kGemma2,    &kGemma3,     &kPhi3,      &kGptNeoX,   &kGpt2,          &kStarCoder2, &kStableLm, &kMixtral,
+    &kQwen2Moe,  &kQwen3Moe,   &kOlmoe,     &kGptOss,    &kLlama4,        &kGlm4Moe,   &kMiniMaxM2, &kDeepseekV2,
+    &kDeepseekV3, &kKimiK2,    &kQwen3Next, &kQwen35,    &kQwen35Moe,     &kOlmoHybrid, &kKimiLinear, &kMamba2,
+    &kNemotronH, &kGraniteHybrid, &kFalconH1, &kLfm2Moe, &kBert,          &kT5,        &kSwitch,
 };
 
 }  // namespace strata::models

@@ -85,26 +85,13 @@ ModelConfig read_gemma3(const std::string& text, const std::string& where) {
   return config;
 }
 
-// An entry of rope_parameters.
-nlohmann::ordered_json rope_entry(const ops::RopeScaling& rope) {
-  nlohmann::ordered_json keys;
-  write_rope(keys, rope);
-  nlohmann::ordered_json entry = keys["rope_scaling"];
-  if (entry.is_null()) entry = {{"rope_type", "default"}};
-  entry["rope_theta"] = rope.theta;
-  return entry;
-}
-
 std::string write_gemma3(const ModelConfig& config, DType dtype) {
   auto json = gemma_keys(config, "Gemma3ForCausalLM", dtype);
   if (config.window_rope->kind == ops::RopeScaling::Kind::kUnscaled) {
     json["rope_local_base_freq"] = config.window_rope->theta;
   } else {
     // The older keys cannot express scaled rotation of windows.
-    json.erase("rope_theta");
-    json.erase("rope_scaling");
-    json["rope_parameters"] = {{"full_attention", rope_entry(config.rope)},
-                               {"sliding_attention", rope_entry(*config.window_rope)}};
+    write_rope_of_windows(json, config.rope, *config.window_rope);
   }
   json["sliding_window_pattern"] = config.sliding_window.period;
   return dump_json(json, 2) + "\n";

@@ -35,6 +35,15 @@ struct SlidingWindow {
   bool at(int64_t layer) const;
 };
 
+// Layers without positions: every `period`-th (0: none); `layers`, if not empty, lists them instead.
+struct UnrotatedLayers {
+  int64_t period = 0;
+  std::vector<bool> layers = {};
+
+  bool at(int64_t layer) const;
+  bool any(int64_t of_layers) const;
+};
+
 // How weights start (parametrization.h). A family reads as its reference does it.
 enum class InitScheme : uint8_t { kPlain, kScaledResidual, kSmallWang, kTruncatedNormal, kMitchell, kT5 };
 std::string_view name_of(InitScheme scheme);  // "normal", "scaled_residual", …, values of model.init_scheme
@@ -117,7 +126,8 @@ struct ModelConfig {
   double partial_rotary_factor = 1;  // of a head's dimensions that rotate
   ops::RopeScaling rope;
   std::optional<ops::RopeScaling> window_rope;  // of layers with a window, if it differs
-  bool adjacent_rotary_pairs = false;           // (2i, 2i + 1), not (i, i + half)
+  UnrotatedLayers unrotated;
+  bool adjacent_rotary_pairs = false;  // (2i, 2i + 1), not (i, i + half)
   // Feed-forward.
   ActivationKind activation = ActivationKind::kSilu;
   bool gated = true;

@@ -183,12 +183,13 @@ INSTANTIATE_TEST_SUITE_P(All, GoldenModelOfExperts,
                          kName);
 INSTANTIATE_TEST_SUITE_P(All, GoldenModel,
                          testing::Values("llama-untied", "llama-tied", "llama-biases-yarn", "mistral",
-                                         "qwen2", "qwen3", "olmo", "olmo-clip", "olmo2", "gemma2", "gemma3",
-                                         "phi3", "gpt-neox", "gpt-neox-serial", "gpt2", "starcoder2",
-                                         "stablelm", "t5", "t5-gated", "deepseek-v2", "deepseek-v3",
-                                         "mixtral", "olmoe", "qwen2-moe", "qwen3-moe", "glm4-moe",
-                                         "deepseek-v2-moe", "deepseek-v3-moe", "gpt-oss", "llama4",
-                                         "llama4-top2", "switch", "deepseek-v3-mtp", "glm4-moe-mtp"),
+                                         "qwen2", "qwen3", "olmo", "olmo-clip", "olmo2", "olmo3", "smollm3",
+                                         "smollm3-windows", "minimax-m2", "gemma2", "gemma3", "phi3",
+                                         "gpt-neox", "gpt-neox-serial", "gpt2", "starcoder2", "stablelm",
+                                         "t5", "t5-gated", "deepseek-v2", "deepseek-v3", "mixtral", "olmoe",
+                                         "qwen2-moe", "qwen3-moe", "glm4-moe", "deepseek-v2-moe",
+                                         "deepseek-v3-moe", "gpt-oss", "llama4", "llama4-top2", "switch",
+                                         "deepseek-v3-mtp", "glm4-moe-mtp"),
                          kName);
 
 }  // namespace

@@ -48,6 +48,7 @@ bool are_alike(const std::string& key, const Json& ours, const Json& theirs, con
   const auto has = [&](const char* name, const Json& value) {
     return written.contains(name) && written[name] == value;
   };
+  if (key == "sliding_window" && has("use_sliding_window", false)) return true;  // has no effect then
   if (key == "n_group" || key == "topk_group") return has("topk_method", "greedy");
   return key == "original_max_position_embeddings" && has("rope_scaling", Json());  // has no effect then
 }
@@ -90,7 +91,7 @@ void expect_read(const Json& config, const Json& wanted, const std::string& what
     if (key == "rope") {
       if (model.positions == Positions::kRotary) expect_rope(model.rope, value, what);
     } else if (key == "window_rope") {
-      expect_rope(*model.window_rope, value, what + " (windows)");
+      expect_rope(model.window_rope.value_or(model.rope), value, what + " (windows)");
     } else if (key == "partial_rotary_factor") {
       EXPECT_TRUE(value.is_null() || value == model.partial_rotary_factor)
           << what << ": " << dump_json(value);

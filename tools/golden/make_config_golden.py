@@ -21,7 +21,8 @@ GOLDEN = pathlib.Path(__file__).resolve().parents[2] / "tests/models/golden"
 # One file per class, and those in which other keys determine the layers.
 BASES = ["bert", "deepseek-v2-moe", "deepseek-v3-moe", "gemma2", "gemma3", "glm4-moe", "gpt-neox", "gpt-oss", "gpt2",
          "llama-tied", "llama-biases-yarn", "llama4", "mistral", "mixtral", "olmo", "olmo-clip", "olmo2", "olmoe",
-         "phi3", "qwen2", "qwen2-moe", "qwen3", "qwen3-moe", "stablelm", "starcoder2", "switch", "t5", "t5-gated"]
+         "phi3", "qwen2", "qwen2-moe", "qwen3", "qwen3-moe", "stablelm", "starcoder2", "switch", "t5", "t5-gated",
+         "olmo3", "smollm3", "smollm3-windows", "minimax-m2"]
 # Keys that do not affect the mathematics of this program.
 IGNORED = {"architectures", "model_type", "dtype", "torch_dtype", "transformers_version", "use_cache", "_name_or_path",
            "rope_scaling", "rope_theta", "rope_parameters", "rope_local_base_freq", "output_router_logits"}
@@ -103,6 +104,21 @@ def changes_of(name, config):
             yield {"without": ropes, "set": given}
         for pattern in ("sliding_window_pattern", "_sliding_window_pattern"):
             yield {"without": ["layer_types", "sliding_window_pattern", "_sliding_window_pattern"], "set": {pattern: 2}}
+    if name == "olmo3":
+        for given in ({"rope_scaling": YARN, "rope_theta": 777.0},
+                      {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 5.0}}},
+                      {"rope_parameters": {"full_attention": None, "sliding_attention": None}}):
+            yield {"without": ropes, "set": given}
+        yield {"without": ["layer_types"], "set": {"num_hidden_layers": 6}}
+    if name == "smollm3":
+        for given in ({"no_rope_layer_interval": 3}, {"use_sliding_window": True, "sliding_window": 5},
+                      {"sliding_window": 5}):
+            yield {"without": ["no_rope_layers", "layer_types"], "set": given}
+    if name == "minimax-m2":
+        for given in ({"rotary_dim": 6}, {"rotary_dim": 6, "partial_rotary_factor": 1.0},
+                      {"rotary_dim": 6, "rope_theta": 777.0}, {"partial_rotary_factor": 0.5}):
+            yield {"without": ropes, "set": given}
+        yield {"set": {"rotary_dim": 4}}
     if name == "deepseek-v3-moe":
         yield {"set": {"rope_interleave": None}}
 
