@@ -19,6 +19,7 @@
 #include "ops/expert_dispatch/expert_dispatch.h"
 #include "ops/experts/experts.h"
 #include "ops/gate/gate.h"
+#include "ops/gated_norm/gated_norm.h"
 #include "ops/jitter/jitter.h"
 #include "ops/latent_attention/latent_attention.h"
 #include "ops/linear/linear.h"
@@ -182,6 +183,10 @@ std::span<const CatalogueEntry> catalogue() {
         entry<ScaleParts>(),
         entry<Gate>(),
         entry<GateGrad>(),
+        entry<GatedNorm>(),
+        entry<GatedNormGradInput>(),
+        entry<GatedNormGradWeight>(),
+        entry<GatedMeans>(),
         entry<AddRow>(),
         entry<AddRowGrad>(),
         entry<Embedding>(),

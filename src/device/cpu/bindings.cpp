@@ -20,6 +20,7 @@
 #include "ops/expert_dispatch/expert_dispatch.h"
 #include "ops/experts/experts.h"
 #include "ops/gate/gate.h"
+#include "ops/gated_norm/gated_norm.h"
 #include "ops/jitter/jitter.h"
 #include "ops/latent_attention/latent_attention.h"
 #include "ops/linear/linear.h"
@@ -185,6 +186,10 @@ std::span<const Binding> cpu_bindings() {
         row<ops::ScaleParts>(Cpu{}),
         row<ops::Gate>(Cpu{}),
         row<ops::GateGrad>(Cpu{}),
+        row<ops::GatedNorm>(Cpu{}),
+        row<ops::GatedNormGradInput>(Cpu{}),
+        row<ops::GatedNormGradWeight>(Cpu{}),
+        row<ops::GatedMeans>(Cpu{}),
         row<ops::AddRow>(Cpu{}),
         row<ops::AddRowGrad>(Cpu{}),
         row<ops::Embedding>(Cpu{}),

@@ -22,6 +22,7 @@
 #include "ops/expert_dispatch/expert_dispatch.h"
 #include "ops/experts/experts.h"
 #include "ops/gate/gate.h"
+#include "ops/gated_norm/gated_norm.h"
 #include "ops/jitter/jitter.h"
 #include "ops/latent_attention/latent_attention.h"
 #include "ops/linear/linear.h"
@@ -281,6 +282,10 @@ std::span<const Binding> described_bindings() {
         described<ops::ScaleParts>(no_scratch),
         described<ops::Gate>(no_scratch),
         described<ops::GateGrad>(no_scratch),
+        described<ops::GatedNorm>(no_scratch),
+        described<ops::GatedNormGradInput>(no_scratch),
+        described<ops::GatedNormGradWeight>(partial_sums),
+        described<ops::GatedMeans>(no_scratch),
         described<ops::AddRow>(no_scratch),
         described<ops::AddRowGrad>(partial_sums),
         described<ops::Embedding>(no_scratch),
