@@ -85,8 +85,8 @@ struct Operands {
     dbeta = beta;
     const auto k = static_cast<double>(size), c = static_cast<double>(s.chunk);
     const double token = s.delta ? 6 * k * k + 4 * c * k + 2 * c * k + 2 * c * k : 4 * k * k + 2 * c * k;
-    flops = static_cast<double>(rows) *
-            (static_cast<double>(heads) * token + (s.delta ? 0 : static_cast<double>(s.key_heads) * 2 * c * k));
+    flops = static_cast<double>(rows) * (static_cast<double>(heads) * token +
+                                         (s.delta ? 0 : static_cast<double>(s.key_heads) * 2 * c * k));
   }
   void fill(const Arena& arena, int64_t n, uint32_t stream) const {
     std::vector<float> values(static_cast<size_t>(n));
@@ -161,9 +161,8 @@ void attention(benchmark::State& state) {
   const Arena scratch(std::max(plan.forward_scratch_bytes, plan.backward_scratch_bytes));
   std::vector<float> lse(static_cast<size_t>(heads * rows));
   const int64_t part = width * size_of(operands.plan.shape.dtype);
-  const AttentionInputs in{.q = operands.mixed.data(),
-                           .k = operands.mixed.data() + part,
-                           .v = operands.mixed.data() + 2 * part};
+  const AttentionInputs in{
+      .q = operands.mixed.data(), .k = operands.mixed.data() + part, .v = operands.mixed.data() + 2 * part};
   Seconds recurrence, all;
   for (auto _ : state) {
     recurrence.keep_less(seconds_of([&] {

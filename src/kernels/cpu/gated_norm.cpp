@@ -24,10 +24,11 @@ HWY_INLINE const float* weight_of(const GatedNormShape& s, const float* weight, 
 }
 
 template <typename F, typename T>
-void norm_groups(const GatedNormShape& s, void* y, float* rstd, const void* x, const void* gate, const float* weight,
-                 const float* means, int64_t begin, int64_t end) {
+void norm_groups(const GatedNormShape& s, void* y, float* rstd, const void* x, const void* gate,
+                 const float* weight, const float* means, int64_t begin, int64_t end) {
   for (int64_t g = begin; g < end; ++g) {
-    const T *const from = static_cast<const T*>(x) + g * s.size, *const at = static_cast<const T*>(gate) + g * s.size;
+    const T *const from = static_cast<const T*>(x) + g * s.size, *const at =
+                                                                     static_cast<const T*>(gate) + g * s.size;
     T* const to = static_cast<T*>(y) + g * s.size;
     const float* const w = weight_of(s, weight, g);
     const auto value = [&](int64_t i, auto span) HWY_ATTR {
@@ -38,10 +39,11 @@ void norm_groups(const GatedNormShape& s, void* y, float* rstd, const void* x, c
     if (means != nullptr) {
       mean = means[g];
     } else {
-      mean = sum_over(s.size, [&](int64_t i, auto span, Vector squares) HWY_ATTR {
-               const Vector v = value(i, span);
-               return hn::MulAdd(v, v, squares);
-             }) /
+      mean = sum_over(s.size,
+                      [&](int64_t i, auto span, Vector squares) HWY_ATTR {
+                        const Vector v = value(i, span);
+                        return hn::MulAdd(v, v, squares);
+                      }) /
              static_cast<float>(s.size);
     }
     rstd[g] = 1.0f / std::sqrt(mean + s.eps);
@@ -54,8 +56,9 @@ void norm_groups(const GatedNormShape& s, void* y, float* rstd, const void* x, c
 }
 
 template <typename F, typename T>
-void grad_groups(const GatedNormShape& s, void* dx, void* dgate, const void* dy, const void* x, const void* gate,
-                 const float* weight, const float* rstd, const float* means, int64_t begin, int64_t end) {
+void grad_groups(const GatedNormShape& s, void* dx, void* dgate, const void* dy, const void* x,
+                 const void* gate, const float* weight, const float* rstd, const float* means, int64_t begin,
+                 int64_t end) {
   for (int64_t g = begin; g < end; ++g) {
     const int64_t first = g * s.size;
     const T *const grad = static_cast<const T*>(dy) + first, *const from = static_cast<const T*>(x) + first,
@@ -67,10 +70,11 @@ void grad_groups(const GatedNormShape& s, void* dx, void* dgate, const void* dy,
       mean = means[g];
     } else {
       // The gate multiplies the one factor or the other.
-      mean = sum_over(s.size, [&](int64_t i, auto span, Vector sum) HWY_ATTR {
-               const Vector gated = hn::Mul(load(from + i, span), F::value(load(at + i, span)));
-               return hn::MulAdd(hn::Mul(load(grad + i, span), load(w + i, span)), gated, sum);
-             }) /
+      mean = sum_over(s.size,
+                      [&](int64_t i, auto span, Vector sum) HWY_ATTR {
+                        const Vector gated = hn::Mul(load(from + i, span), F::value(load(at + i, span)));
+                        return hn::MulAdd(hn::Mul(load(grad + i, span), load(w + i, span)), gated, sum);
+                      }) /
              static_cast<float>(s.size);
     }
     const Vector scale = constant(rstd[g]), of_value = constant(rstd[g] * rstd[g] * mean);
@@ -97,22 +101,24 @@ void weight_rows(const GatedNormShape& s, float* partial, const void* dy, const 
                  const float* rstd, int64_t begin, int64_t end) {
   const int64_t groups = s.is_shared ? 1 : s.groups;
   for (int64_t g = 0; g < groups; ++g) {
-    sum_rows(partial + g * s.size, begin, end, s.size, [&](int64_t row, int64_t c, auto span, Vector sum) HWY_ATTR {
-      const int64_t group = row * groups + g, at = group * s.size + c;
-      const Vector gated =
-          hn::Mul(load(static_cast<const T*>(x) + at, span), F::value(load(static_cast<const T*>(gate) + at, span)));
-      const Vector normed = hn::Mul(gated, constant(rstd[group]));
-      return hn::MulAdd(load(static_cast<const T*>(dy) + at, span), normed, sum);
-    });
+    sum_rows(partial + g * s.size, begin, end, s.size,
+             [&](int64_t row, int64_t c, auto span, Vector sum) HWY_ATTR {
+               const int64_t group = row * groups + g, at = group * s.size + c;
+               const Vector gated = hn::Mul(load(static_cast<const T*>(x) + at, span),
+                                            F::value(load(static_cast<const T*>(gate) + at, span)));
+               const Vector normed = hn::Mul(gated, constant(rstd[group]));
+               return hn::MulAdd(load(static_cast<const T*>(dy) + at, span), normed, sum);
+             });
   }
 }
 
 template <typename F, typename T>
-void mean_rows(const GatedNormShape& s, float whole, float* means, const void* x, const void* gate, const void* dy,
-               const float* weight, int64_t begin, int64_t end) {
+void mean_rows(const GatedNormShape& s, float whole, float* means, const void* x, const void* gate,
+               const void* dy, const float* weight, int64_t begin, int64_t end) {
   const int64_t width = s.width();
   for (int64_t row = begin; row < end; ++row) {
-    const T *const from = static_cast<const T*>(x) + row * width, *const at = static_cast<const T*>(gate) + row * width,
+    const T *const from = static_cast<const T*>(x) + row * width,
+                   *const at = static_cast<const T*>(gate) + row * width,
                    *const grad = dy == nullptr ? nullptr : static_cast<const T*>(dy) + row * width;
     const float sum = sum_over(width, [&](int64_t i, auto span, Vector total) HWY_ATTR {
       const Vector value = load(from + i, span);
@@ -142,14 +148,15 @@ HWY_INLINE void with_types(const GatedNormShape& s, const Run& run) {
   });
 }
 
-void NormGroups(const GatedNormShape& s, void* y, float* rstd, const void* x, const void* gate, const float* weight,
-                const float* means, int64_t begin, int64_t end) {
+void NormGroups(const GatedNormShape& s, void* y, float* rstd, const void* x, const void* gate,
+                const float* weight, const float* means, int64_t begin, int64_t end) {
   with_types(s, [&](auto f, auto t) {
     norm_groups<decltype(f), decltype(t)>(s, y, rstd, x, gate, weight, means, begin, end);
   });
 }
-void GradGroups(const GatedNormShape& s, void* dx, void* dgate, const void* dy, const void* x, const void* gate,
-                const float* weight, const float* rstd, const float* means, int64_t begin, int64_t end) {
+void GradGroups(const GatedNormShape& s, void* dx, void* dgate, const void* dy, const void* x,
+                const void* gate, const float* weight, const float* rstd, const float* means, int64_t begin,
+                int64_t end) {
   with_types(s, [&](auto f, auto t) {
     grad_groups<decltype(f), decltype(t)>(s, dx, dgate, dy, x, gate, weight, rstd, means, begin, end);
   });
@@ -160,8 +167,8 @@ void WeightRows(const GatedNormShape& s, float* partial, const void* dy, const v
     weight_rows<decltype(f), decltype(t)>(s, partial, dy, x, gate, rstd, begin, end);
   });
 }
-void MeanRows(const GatedNormShape& s, float whole, float* means, const void* x, const void* gate, const void* dy,
-              const float* weight, int64_t begin, int64_t end) {
+void MeanRows(const GatedNormShape& s, float whole, float* means, const void* x, const void* gate,
+              const void* dy, const float* weight, int64_t begin, int64_t end) {
   with_types(s, [&](auto f, auto t) {
     mean_rows<decltype(f), decltype(t)>(s, whole, means, x, gate, dy, weight, begin, end);
   });
@@ -181,8 +188,12 @@ HWY_EXPORT(MeanRows);
 namespace {
 
 // Rows of the weight's gradient, and their channels.
-int64_t weight_rows_of(const GatedNormShape& s) { return s.is_shared ? s.rows * s.groups : s.rows; }
-int64_t weight_columns_of(const GatedNormShape& s) { return s.is_shared ? s.size : s.width(); }
+int64_t weight_rows_of(const GatedNormShape& s) {
+  return s.is_shared ? s.rows * s.groups : s.rows;
+}
+int64_t weight_columns_of(const GatedNormShape& s) {
+  return s.is_shared ? s.size : s.width();
+}
 
 }  // namespace
 
@@ -208,8 +219,8 @@ int64_t gated_norm_weight_scratch_bytes(const GatedNormShape& s) {
   return row_blocks_scratch_bytes(weight_rows_of(s), weight_columns_of(s));
 }
 
-void gated_norm_backward_weight(const GatedNormShape& s, float* dw, const void* dy, const void* x, const void* gate,
-                                const float* rstd, bool accumulate, void* scratch) {
+void gated_norm_backward_weight(const GatedNormShape& s, float* dw, const void* dy, const void* x,
+                                const void* gate, const float* rstd, bool accumulate, void* scratch) {
   require_activation_dtype(s.dtype, "gated_norm_backward_weight");
   const int64_t rows = weight_rows_of(s), columns = weight_columns_of(s);
   const RowBlocks cut = row_blocks(rows);
@@ -217,7 +228,8 @@ void gated_norm_backward_weight(const GatedNormShape& s, float* dw, const void* 
   const auto kernel = HWY_DYNAMIC_DISPATCH(WeightRows);
   parallel_for(cut.blocks, [&](int64_t block) {
     const int64_t begin = block * cut.rows_per_block;
-    kernel(s, partials + block * columns, dy, x, gate, rstd, begin, std::min(rows, begin + cut.rows_per_block));
+    kernel(s, partials + block * columns, dy, x, gate, rstd, begin,
+           std::min(rows, begin + cut.rows_per_block));
   });
   combine_partial_rows(dw, partials, cut.blocks, columns, accumulate);
 }

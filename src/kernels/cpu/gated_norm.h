@@ -23,13 +23,14 @@ struct GatedNormShape {
 void gated_norm_forward(const GatedNormShape& shape, void* y, float* rstd, const void* x, const void* gate,
                         const float* weight, const float* means);
 // dx may alias dy, dgate may alias gate. means: of what gated_norm_means() gives with dy.
-void gated_norm_backward_input(const GatedNormShape& shape, void* dx, void* dgate, const void* dy, const void* x,
-                               const void* gate, const float* weight, const float* rstd, const float* means);
+void gated_norm_backward_input(const GatedNormShape& shape, void* dx, void* dgate, const void* dy,
+                               const void* x, const void* gate, const float* weight, const float* rstd,
+                               const float* means);
 int64_t gated_norm_weight_scratch_bytes(const GatedNormShape& shape);
-void gated_norm_backward_weight(const GatedNormShape& shape, float* dw, const void* dy, const void* x, const void* gate,
-                                const float* rstd, bool accumulate, void* scratch);
+void gated_norm_backward_weight(const GatedNormShape& shape, float* dw, const void* dy, const void* x,
+                                const void* gate, const float* rstd, bool accumulate, void* scratch);
 // means[rows] = Σ v² / whole, or Σ v · dy · weight (· f(gate)) / whole if there is a dy.
-void gated_norm_means(const GatedNormShape& shape, int64_t whole, float* means, const void* x, const void* gate,
-                      const void* dy, const float* weight);
+void gated_norm_means(const GatedNormShape& shape, int64_t whole, float* means, const void* x,
+                      const void* gate, const void* dy, const float* weight);
 
 }  // namespace strata::cpu

@@ -22,8 +22,10 @@ struct GatedNormCase {
   bool ragged() const { return rows % 2 != 0; }
 };
 const GatedNormCase kGatedNormCases[] = {
-    {"_by_head", 6, 32, 8, 8, false, GateKind::kSilu},      {"_sigmoid", 5, 42, 14, 14, false, GateKind::kSigmoid},
-    {"_groups", 6, 48, 12, 48, true, GateKind::kSilu},      {"_one_group", 5, 23, 23, 23, true, GateKind::kSilu},
+    {"_by_head", 6, 32, 8, 8, false, GateKind::kSilu},
+    {"_sigmoid", 5, 42, 14, 14, false, GateKind::kSigmoid},
+    {"_groups", 6, 48, 12, 48, true, GateKind::kSilu},
+    {"_one_group", 5, 23, 23, 23, true, GateKind::kSilu},
     {"_norm_first", 4, 32, 16, 32, false, GateKind::kSilu},
 };
 constexpr int64_t kTimedGroup = 128;
@@ -31,7 +33,9 @@ constexpr int64_t kTimedGroup = 128;
 // Where ranks share the channels of a group.
 const GatedNormCase kOverRanks[] = {{"_over_ranks", 6, 16, 16, 16, true, GateKind::kSilu},
                                     {"_norm_first_over_ranks", 6, 16, 16, 16, false, GateKind::kSigmoid}};
-Operand means_of(const GatedNormCase& one) { return positive({one.rows, 1}); }
+Operand means_of(const GatedNormCase& one) {
+  return positive({one.rows, 1});
+}
 
 }  // namespace
 
@@ -54,8 +58,8 @@ void cases<ops::GatedNormGradInput>(Cases& to) {
   for (const GatedNormCase& one : kGatedNormCases) {
     to.add<ops::GatedNormGradInput>(
         "gated_norm_grad_input" + one.name,
-        {.dy = one.x(), .x = one.x(), .gate = one.x(), .weight = one.weight(), .rstd = one.rstd()}, one.attrs(),
-        {.ragged = one.ragged()});
+        {.dy = one.x(), .x = one.x(), .gate = one.x(), .weight = one.weight(), .rstd = one.rstd()},
+        one.attrs(), {.ragged = one.ragged()});
   }
   for (const GatedNormCase& one : kOverRanks) {
     to.add<ops::GatedNormGradInput>("gated_norm_grad_input" + one.name,
@@ -95,8 +99,8 @@ void cases<ops::GatedMeans>(Cases& to) {
     to.add<ops::GatedMeans>("gated_means" + one.name, {.x = one.x(), .gate = one.x()}, one.attrs(),
                             {.differentiable = {{}}});
     to.add<ops::GatedMeans>("gated_means_of_gradient" + one.name,
-                            {.x = one.x(), .gate = one.x(), .dy = one.x(), .weight = one.weight()}, one.attrs(),
-                            {.differentiable = {{}}});
+                            {.x = one.x(), .gate = one.x(), .dy = one.x(), .weight = one.weight()},
+                            one.attrs(), {.differentiable = {{}}});
   }
   to.time<ops::GatedMeans>({.x = timed_rows(), .gate = timed_rows()}, {.group = kTimedWidth});
 }

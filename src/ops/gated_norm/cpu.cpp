@@ -6,7 +6,8 @@
 namespace strata::device {
 namespace {
 
-cpu::GatedNormShape shape_of(const graph::Value& x, const ops::GatedNormAttrs& attrs, int64_t groups, bool is_shared) {
+cpu::GatedNormShape shape_of(const graph::Value& x, const ops::GatedNormAttrs& attrs, int64_t groups,
+                             bool is_shared) {
   return {.rows = x.shape[0],
           .groups = groups,
           .size = x.shape[1] / groups,
@@ -36,8 +37,8 @@ BoundKernel bind(Cpu, const Bind<ops::GatedNorm>& node) {
 template <>
 BoundKernel bind(Cpu, const Bind<ops::GatedNormGradInput>& node) {
   return node.kernel([shape = shape_of(node)](const Operands<ops::GatedNormGradInput>& at) {
-    cpu::gated_norm_backward_input(shape, at.out.dx, at.out.dgate, at.in.dy, at.in.x, at.in.gate, at.in.weight,
-                                   at.in.rstd, at.in.means);
+    cpu::gated_norm_backward_input(shape, at.out.dx, at.out.dgate, at.in.dy, at.in.x, at.in.gate,
+                                   at.in.weight, at.in.rstd, at.in.means);
   });
 }
 
@@ -47,7 +48,8 @@ BoundKernel bind(Cpu, const Bind<ops::GatedNormGradWeight>& node) {
       shape_of(*node.in.x, node.attrs, node.in.rstd->shape[1], node.attrs.is_shared);
   return node.kernel(
       [shape, adds = node.adds.dw](const Operands<ops::GatedNormGradWeight>& at) {
-        cpu::gated_norm_backward_weight(shape, at.out.dw, at.in.dy, at.in.x, at.in.gate, at.in.rstd, adds, at.scratch);
+        cpu::gated_norm_backward_weight(shape, at.out.dw, at.in.dy, at.in.x, at.in.gate, at.in.rstd, adds,
+                                        at.scratch);
       },
       cpu::gated_norm_weight_scratch_bytes(shape));
 }

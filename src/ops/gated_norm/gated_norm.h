@@ -107,6 +107,7 @@ struct GatedNormOperands {
   graph::ValueId x, gate, weight;
 };
 // Where ranks share the channels of the only group, its means go over them.
-graph::ValueId gated_norm(graph::Graph& graph, const GatedNormOperands& operands, const GatedNormAttrs& attrs);
+graph::ValueId gated_norm(graph::Graph& graph, const GatedNormOperands& operands,
+                          const GatedNormAttrs& attrs);
 
 }  // namespace strata::ops

@@ -1,7 +1,7 @@
 #include <cmath>
 
-#include "ops/reference.h"
 #include "ops/gated_norm/gated_norm.h"
+#include "ops/reference.h"
 
 namespace strata::reference {
 namespace {
@@ -27,7 +27,10 @@ struct Groups {
   int64_t rows, width, count, size;
 
   Groups(const Array& x, const ops::GatedNormAttrs& attrs, bool has_means)
-      : rows(x.shape[0]), width(x.shape[1]), count(has_means ? 1 : width / attrs.group), size(width / count) {}
+      : rows(x.shape[0]),
+        width(x.shape[1]),
+        count(has_means ? 1 : width / attrs.group),
+        size(width / count) {}
   int64_t first(int64_t row, int64_t group) const { return row * width + group * size; }
 };
 
@@ -35,7 +38,9 @@ struct Groups {
 double normed_value(const ops::GatedNormAttrs& attrs, const Array& x, const Array& gate, int64_t i) {
   return attrs.gate_first ? x.at(i) * gate_at(attrs.kind, gate.at(i)).value : x.at(i);
 }
-double weight_at(const Array& weight, int64_t column) { return weight.at(column % weight.shape[0]); }
+double weight_at(const Array& weight, int64_t column) {
+  return weight.at(column % weight.shape[0]);
+}
 
 }  // namespace
 
@@ -55,7 +60,8 @@ void compute(const Arrays<ops::GatedNorm>& at) {
       const double rstd = 1 / std::sqrt(mean + at.attrs.eps);
       at.out.rstd.put(row * groups.count + g, rstd);
       for (int64_t i = first; i < first + groups.size; ++i) {
-        const double y = normed_value(at.attrs, in.x, in.gate, i) * rstd * weight_at(in.weight, i % groups.width);
+        const double y =
+            normed_value(at.attrs, in.x, in.gate, i) * rstd * weight_at(in.weight, i % groups.width);
         at.out.y.put(i, at.attrs.gate_first ? y : y * gate_at(at.attrs.kind, in.gate.at(i)).value);
       }
     }
@@ -97,13 +103,15 @@ void compute(const Arrays<ops::GatedNormGradInput>& at) {
 template <>
 void compute(const Arrays<ops::GatedNormGradWeight>& at) {
   const auto& in = at.in;
-  const int64_t rows = in.x.shape[0], width = in.x.shape[1], groups = in.rstd.shape[1], weights = at.out.dw.shape[0];
+  const int64_t rows = in.x.shape[0], width = in.x.shape[1], groups = in.rstd.shape[1],
+                weights = at.out.dw.shape[0];
   for (int64_t w = 0; w < weights; ++w) {
     double sum = 0;
     for (int64_t row = 0; row < rows; ++row) {
       for (int64_t column = w; column < width; column += weights) {
         const int64_t i = row * width + column;
-        const double normed = normed_value(at.attrs, in.x, in.gate, i) * in.rstd.at(row * groups + column * groups / width);
+        const double normed =
+            normed_value(at.attrs, in.x, in.gate, i) * in.rstd.at(row * groups + column * groups / width);
         sum += in.dy.at(i) * normed * (at.attrs.gate_first ? 1 : gate_at(at.attrs.kind, in.gate.at(i)).value);
       }
     }

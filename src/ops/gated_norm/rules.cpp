@@ -23,9 +23,9 @@ void require_gated_norm(const NodeOf& node) {
           "x and gate must be [N, D] of one type");
   const int64_t width = x.shape[1], group = node.attrs.group, weights = node.in.weight->shape[0];
   require(node, node.in.means || (group > 0 && width % group == 0), "D must be a multiple of the group");
-  require(node, weights == width || (!node.in.means && weights == group), "the weight must be [D] or [group]");
-  if (node.in.means)
-    require(node, node.in.means->shape == Shape{x.shape[0], 1}, "means must be f32[N, 1]");
+  require(node, weights == width || (!node.in.means && weights == group),
+          "the weight must be [D] or [group]");
+  if (node.in.means) require(node, node.in.means->shape == Shape{x.shape[0], 1}, "means must be f32[N, 1]");
 }
 
 }  // namespace
@@ -39,7 +39,8 @@ const OpDef GatedNorm::def = define<GatedNorm>({
     },
     .cost = [](const auto& node) { return streamed(node, 14); },
     .placements = [](const auto& node, Axis) -> Splits<GatedNorm> {
-      Splits<GatedNorm> splits{{{.x = kS0, .gate = kS0, .weight = kR, .means = kS0}, {.y = kS0, .rstd = kS0}}};
+      Splits<GatedNorm> splits{
+          {{.x = kS0, .gate = kS0, .weight = kR, .means = kS0}, {.y = kS0, .rstd = kS0}}};
       if (node.in.means) {
         splits.push_back({{.x = kS1, .gate = kS1, .weight = kS0, .means = kR}, {.y = kS1, .rstd = kR}});
       } else if (groups_of(node) > 1) {
@@ -59,14 +60,10 @@ const OpDef GatedNorm::def = define<GatedNorm>({
                 graph, {.x = in.x, .gate = in.gate, .dy = dy, .weight = in.weight}, node.attrs);
             means = graph::sum_over_ranks(graph, own.means);
           }
-          const auto gradients = add<GatedNormGradInput>(graph,
-                                                         {.dy = dy,
-                                                          .x = in.x,
-                                                          .gate = in.gate,
-                                                          .weight = in.weight,
-                                                          .rstd = rstd,
-                                                          .means = means},
-                                                         node.attrs);
+          const auto gradients = add<GatedNormGradInput>(
+              graph,
+              {.dy = dy, .x = in.x, .gate = in.gate, .weight = in.weight, .rstd = rstd, .means = means},
+              node.attrs);
           builder.add_gradient(in.x, gradients.dx);
           builder.add_gradient(in.gate, gradients.dgate);
           if (!builder.wants(in.weight)) return;
@@ -125,7 +122,8 @@ const OpDef GatedMeans::def = define<GatedMeans>({
     .name = "gated_means",
     .family = "elementwise",
     .infer = [](const auto& node) -> Outputs<GatedMeans> {
-      require(node, node.in.dy.present() == node.in.weight.present(), "the gradient and the weight come together");
+      require(node, node.in.dy.present() == node.in.weight.present(),
+              "the gradient and the weight come together");
       return {.means = {DType::kF32, {node.in.x->shape[0], 1}}};
     },
     .cost = [](const auto& node) { return streamed(node, 10); },

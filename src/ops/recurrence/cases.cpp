@@ -114,7 +114,8 @@ Operand timed_mixed() {
   return timed_rows(3 * kTimedWidth, {kTimedWidth, kTimedWidth, kTimedWidth});
 }
 Operand timed_gates() {
-  return f32_of({kTimedTokens, kTimedRecurrenceHeads}, [](int64_t i) { return -0.01 * static_cast<double>(i % 7); });
+  return f32_of({kTimedTokens, kTimedRecurrenceHeads},
+                [](int64_t i) { return -0.01 * static_cast<double>(i % 7); });
 }
 Operand timed_positions() {
   return i32_by(kTimedTokens, [](int64_t i) { return static_cast<double>(i % (kTimedTokens / 2)); });
