@@ -47,7 +47,7 @@ void cases<ops::GatedNorm>(Cases& to) {
   for (const GatedNormCase& one : kOverRanks) {
     to.add<ops::GatedNorm>("gated_norm" + one.name,
                            {.x = one.x(), .gate = one.x(), .weight = one.weight(), .means = means_of(one)},
-                           one.attrs(), {.differentiable = {{}}});
+                           one.attrs(), {.differentiable = std::vector<OutputName<ops::GatedNorm>>{}});
   }
   to.time<ops::GatedNorm>({.x = timed_rows(), .gate = timed_rows(), .weight = f32({kTimedGroup})},
                           {.group = kTimedGroup});
@@ -97,10 +97,10 @@ template <>
 void cases<ops::GatedMeans>(Cases& to) {
   for (const GatedNormCase& one : kOverRanks) {
     to.add<ops::GatedMeans>("gated_means" + one.name, {.x = one.x(), .gate = one.x()}, one.attrs(),
-                            {.differentiable = {{}}});
+                            {.differentiable = std::vector<OutputName<ops::GatedMeans>>{}});
     to.add<ops::GatedMeans>("gated_means_of_gradient" + one.name,
                             {.x = one.x(), .gate = one.x(), .dy = one.x(), .weight = one.weight()},
-                            one.attrs(), {.differentiable = {{}}});
+                            one.attrs(), {.differentiable = std::vector<OutputName<ops::GatedMeans>>{}});
   }
   to.time<ops::GatedMeans>({.x = timed_rows(), .gate = timed_rows()}, {.group = kTimedWidth});
 }
