@@ -185,12 +185,10 @@ constexpr PresetRow kPresets[] = {
     {"kda-30m", "small, three layers of Kimi delta attention to one of attention", 384, 8, 6, 6, 0, 1024,
      8192, 4096,
      R"("first_k_dense_replace":8,"kv_lora_rank":128,"qk_nope_head_dim":64,"qk_rope_head_dim":32,"v_head_dim":64,
-        "linear_attn_config":{"num_heads":6,"head_dim":64},"tie_word_embeddings":true,"pad_token_id":null)"},
+        "linear_attn_config":{"num_heads":8,"head_dim":64},"tie_word_embeddings":true,"pad_token_id":null)"},
     {"kimi-linear-48b-a3b", "Kimi Linear 48B-A3B, 8 of 256 experts and a shared one", 2304, 27, 32, 32, 0,
      9216, 163840, 1048576,
-     R"("linear_attn_config":{"full_attn_layers":[4,8,12,16,20,24,27],
-        "kda_layers":[1,2,3,5,6,7,9,10,11,13,14,15,17,18,19,21,22,23,25,26]},
-        "bos_token_id":163584,"eos_token_id":163586)"},
+     R"("bos_token_id":163584,"eos_token_id":163586)"},
 };
 
 }  // namespace

@@ -284,9 +284,9 @@ bool ignored(const ModelConfig& config, std::string_view name) {
 }
 
 constexpr PresetRow kPresets[] = {
-    {"nemotron-h-40m", "small, Mamba-2, attention and feed-forward blocks", 384, 16, 6, 2, 64, 1536, 8192,
+    {"nemotron-h-30m", "small, Mamba-2, attention and feed-forward blocks", 512, 16, 8, 2, 64, 1536, 8192,
      4096,
-     R"("hybrid_override_pattern":"M-M-M*-M-M-M*-M-","mamba_num_heads":12,"mamba_head_dim":64,"n_groups":2,
+     R"("hybrid_override_pattern":"M-M-M*-M-M-M*-M-","mamba_num_heads":16,"mamba_head_dim":64,"n_groups":2,
         "tie_word_embeddings":true)"},
     {"nemotron-3-nano-30b-a3b", "Nemotron 3 Nano 30B-A3B, 6 of 128 experts and a shared one", 2688, 52, 32, 2,
      128, 1856, 131072, 262144,
