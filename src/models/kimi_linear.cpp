@@ -182,7 +182,7 @@ constexpr Family::OldEnding kOtherNames[] = {
 };
 
 constexpr PresetRow kPresets[] = {
-    {"kda-30m", "small, three layers of Kimi delta attention to one of attention", 384, 8, 6, 6, 0, 1024,
+    {"kda-30m", "small, three layers of Kimi delta attention to one of attention", 512, 8, 8, 8, 0, 1280,
      8192, 4096,
      R"("first_k_dense_replace":8,"kv_lora_rank":128,"qk_nope_head_dim":64,"qk_rope_head_dim":32,"v_head_dim":64,
         "linear_attn_config":{"num_heads":8,"head_dim":64},"tie_word_embeddings":true,"pad_token_id":null)"},
