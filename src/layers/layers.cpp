@@ -337,12 +337,11 @@ int64_t copies_of_kv_heads(const Context& context, const AttentionSpec& spec) {
   return std::max<int64_t>(1, context.graph.mesh().size(Axis::kTensor) / spec.kv_heads);
 }
 
-// q, k and v of this rank's heads, if there are fewer key-value heads than ranks: all ranks have and compute
-// all of them, and take those that their queries read.
+// q, k and v of this rank's heads from x as it is gathered, if there are fewer key-value heads than ranks: all ranks
+// have and compute all of them, and take those that their queries read.
 ValueId project_shared(Context& context, const LinearSpec& fused, const AttentionSpec& spec, ValueId x) {
   Graph& graph = context.graph;
   const int64_t q_width = fused.segments[0], kv_width = fused.segments[1];
-  x = gathered(context, x);
   const auto project = [&](const char* name, int64_t first_row, std::vector<int64_t> segments, bool shared) {
     LinearSpec part = fused;
     part.name = spec.name + name;
@@ -400,8 +399,8 @@ ValueId attention(Context& context, const AttentionSpec& spec, ValueId x) {
                          .segments = {q_width, kv_width, kv_width}};
   const int64_t copies = copies_of_kv_heads(context, spec);
   ValueId gate = kNone;
+  x = gathered(context, x);
   if (spec.output_gate) {
-    x = gathered(context, x);  // once for both projections
     gate = projected(context,
                      {.name = spec.name + ".gate",
                       .role = ParameterRole::kAttentionIn,
@@ -410,7 +409,7 @@ ValueId attention(Context& context, const AttentionSpec& spec, ValueId x) {
                       .bias = spec.bias},
                      x);
   }
-  ValueId qkv = copies > 1 ? project_shared(context, fused, spec, x) : linear(context, fused, x);
+  ValueId qkv = copies > 1 ? project_shared(context, fused, spec, x) : projected(context, fused, x);
   if (spec.qk_norm != AttentionSpec::QkNorm::kAbsent) {
     const bool head = spec.qk_norm == AttentionSpec::QkNorm::kHead;
     if (!head && copies > 1) {

@@ -12,6 +12,7 @@
 #include "ops/gated_norm/gated_norm.h"
 #include "ops/recurrence/recurrence.h"
 #include "ops/recurrence_gates/recurrence_gates.h"
+#include "ops/share_heads/share_heads.h"
 #include "ops/take_part/take_part.h"
 
 namespace strata::layers {
@@ -51,14 +52,24 @@ void require_heads(const Context& context, const std::string& name, int64_t head
   }
 }
 
-// A vector or a table with a row a head or channel.
+// Rows of a parameter that is whole in the model's files, but of which ranks hold some parts otherwise than others.
+struct PartOf {
+  std::string whole = {};  // empty: the parameter is whole
+  int64_t first_row = 0;
+  size_t first_segment = 0;
+};
+
+// A vector or a table with a row a head or channel, which ranks of the tensor axis share or all have.
 ValueId per_channel(Context& context, const std::string& name, ParameterRole role, Shape shape,
-                    const Init& init, Segments segments = {}) {
+                    const Init& init, Segments segments = {}, bool all_have = false,
+                    const PartOf& part = {}) {
   graph::Placements placements;
   placements.decide();
-  if (context.graph.mesh().size(Axis::kTensor) > 1) placements.set(Axis::kTensor, kRows);
+  if (context.graph.mesh().size(Axis::kTensor) > 1 && !all_have) placements.set(Axis::kTensor, kRows);
   const ValueId id = context.graph.add_parameter(name, role, shape, init, placements, std::move(segments));
-  context.graph.parameters().back().of_encoder = context.of_encoder;
+  graph::Parameter& made = context.graph.parameters().back();
+  made.of_encoder = context.of_encoder;
+  if (!part.whole.empty()) made.part = {part.whole, part.first_row, part.first_segment};
   return id;
 }
 
@@ -73,14 +84,14 @@ int64_t entries(const Context& context) {
 }
 
 // What earlier tokens leave for later ones while a text is generated.
-ValueId state(Context& context, const std::string& name, DType dtype, Shape shape) {
+ValueId state(Context& context, const std::string& name, DType dtype, Shape shape, bool all_have = false) {
   graph::Value value;
   value.name = name;
   value.dtype = dtype;
   value.shape = shape;
   value.role = graph::Role::kCache;
   value.placements.decide();
-  if (context.graph.mesh().size(Axis::kTensor) > 1)
+  if (context.graph.mesh().size(Axis::kTensor) > 1 && !all_have)
     value.placements.set(Axis::kTensor, Placement::sharded(shape.rank() - 1));
   return context.graph.add_value(std::move(value));
 }
@@ -90,6 +101,8 @@ struct ConvolutionSpec {
   Segments segments;  // channels
   int64_t taps = 0;
   bool bias = false, silu = true;
+  bool all_have = false;  // ranks of the tensor axis all have these channels
+  PartOf part = {};       // of the channels of a larger convolution, by its name
 };
 
 // A short causal convolution of each channel of [N, channels].
@@ -97,14 +110,18 @@ ValueId convolution(Context& context, const ConvolutionSpec& spec, ValueId x) {
   graph::Graph& graph = context.graph;
   int64_t channels = 0;
   for (const int64_t part : spec.segments) channels += part;
-  const ValueId weight = per_channel(context, spec.name + ".weight", ParameterRole::kConvolution,
-                                     {channels, spec.taps}, {Init::Kind::kNormal}, spec.segments);
-  const ValueId bias = spec.bias ? per_channel(context, spec.name + ".bias", ParameterRole::kBias, {channels},
-                                               {Init::Kind::kZeros}, spec.segments)
-                                 : kNone;
+  const auto parameter = [&](const char* kind, ParameterRole role, Shape shape, Init::Kind start) {
+    PartOf part = spec.part;
+    if (!part.whole.empty()) part.whole += kind;
+    return per_channel(context, spec.name + kind, role, shape, {start}, spec.segments, spec.all_have, part);
+  };
+  const ValueId weight =
+      parameter(".weight", ParameterRole::kConvolution, {channels, spec.taps}, Init::Kind::kNormal);
+  const ValueId bias =
+      spec.bias ? parameter(".bias", ParameterRole::kBias, {channels}, Init::Kind::kZeros) : kNone;
   if (context.mode == Mode::kCached) {
     const ValueId cache = state(context, spec.name + ".inputs", context.settings.activations,
-                                {entries(context), spec.taps - 1, channels});
+                                {entries(context), spec.taps - 1, channels}, spec.all_have);
     return ops::cached_convolution(
         graph, x, {weight, bias},
         {cache, context.inputs.cache_position, context.inputs.cache_slot, new_tokens(context)}, {spec.silu});
@@ -187,6 +204,22 @@ class Projections {
     spec.bias = bias_;
     return projected(context_, spec, whole_);
   }
+  // Rows [first_row, …) of NAME.WHOLE as a projection of its own, which ranks share or all have.
+  ValueId part_of(const char* whole, const char* part, ParameterRole role, Segments segments,
+                  int64_t first_row, size_t first_segment, bool all_have) const {
+    graph::Graph& graph = context_.graph;
+    LinearSpec spec = spec_of(part, role, hidden_size_, std::move(segments));
+    spec.bias = bias_;
+    if (all_have) spec.parallel = LinearSpec::Parallel::kReplicated;
+    const size_t first = graph.parameters().size();
+    const ValueId y = projected(context_, spec, whole_);
+    for (size_t i = first; i < graph.parameters().size(); ++i) {
+      graph::Parameter& parameter = graph.parameters()[i];
+      const bool is_weight = graph.value(parameter.value).shape.rank() == 2;
+      parameter.part = {name_ + whole + (is_weight ? ".weight" : ".bias"), first_row, first_segment};
+    }
+    return y;
+  }
   ValueId through(const char* down, const char* up, ParameterRole role, int64_t rank, int64_t outputs) const {
     LinearSpec narrow = spec_of(down, role, hidden_size_, {rank});
     narrow.parallel = LinearSpec::Parallel::kReplicated;
@@ -256,26 +289,66 @@ ValueId delta_net(Context& context, const DeltaSpec& spec, ValueId x) {
   return out_of(context, spec.name, dims.value_width(), spec.hidden_size, false, normed);
 }
 
+namespace {
+
+// Ranks of the tensor axis that read one group of keys and queries; 1: each has whole groups.
+int64_t copies_of_groups(const Context& context, const StateSpaceSpec& spec) {
+  const StateSpaceDims& dims = spec.dims;
+  if (by_heads(context)) require_heads(context, spec.name, dims.groups, "groups");
+  const int64_t ranks = context.graph.mesh().size(Axis::kTensor);
+  if (dims.groups % ranks == 0) return 1;
+  const bool norms_apart = dims.norm == StateSpaceDims::Norm::kAbsent || dims.groups == 1;
+  if (ranks % dims.groups == 0 && norms_apart) return ranks / dims.groups;
+  throw ConfigError("[{}] {} ranks cannot share the {} groups of {}; take a divisor of {}",
+                    context.words.tensor, ranks, dims.groups, spec.name, dims.groups);
+}
+
+// [x | B | C] of this rank's heads, convolved.
+ValueId convolved_inputs(Context& context, const StateSpaceSpec& spec, const Projections& projections) {
+  const StateSpaceDims& dims = spec.dims;
+  const int64_t keys = dims.group_width(), copies = copies_of_groups(context, spec);
+  const std::vector<double>& times = dims.multipliers;
+  graph::Graph& graph = context.graph;
+  const ConvolutionSpec all{.name = spec.name + ".convolution",
+                            .segments = {dims.width(), keys, keys},
+                            .taps = dims.taps,
+                            .bias = dims.convolution_bias};
+  if (copies == 1) {
+    const ValueId xbc = projections.of(".xbc", ParameterRole::kAttentionIn, all.segments);
+    return convolution(context, all, ops::scale_parts(graph, xbc, {times[1], times[2], times[3]}));
+  }
+  // All ranks have all groups, and take the one that their heads read.
+  const auto part = [&](const char* name, const Segments& segments, int64_t first_row, size_t first_segment,
+                        bool all_have, std::vector<double> factors) {
+    const ValueId rows = projections.part_of(".xbc", name, ParameterRole::kAttentionIn, segments, first_row,
+                                             first_segment, all_have);
+    ConvolutionSpec of_part = all;
+    of_part.name += name;
+    of_part.segments = segments;
+    of_part.all_have = all_have;
+    of_part.part = {all.name, first_row, first_segment};
+    return convolution(context, of_part, ops::scale_parts(graph, rows, std::move(factors)));
+  };
+  const ValueId x = part(".x", {dims.width()}, 0, 0, false, {times[1]});
+  const ValueId bc = part(".bc", {keys, keys}, dims.width(), 1, true, {times[2], times[3]});
+  return graph::add<ops::ShareHeads>(graph, {.q = x, .kv = bc, .rank = graph::rank_block(graph)},
+                                     {.axis = Axis::kTensor, .head_dim = dims.state_dim, .copies = copies})
+      .qkv;
+}
+
+}  // namespace
+
 ValueId state_space(Context& context, const StateSpaceSpec& spec, ValueId x) {
   graph::Graph& graph = context.graph;
   const StateSpaceDims& dims = spec.dims;
   require_heads(context, spec.name, dims.heads, "heads");
-  require_heads(context, spec.name, dims.groups, "groups");
-  const Segments parts{dims.width(), dims.group_width(), dims.group_width()};
   const Projections projections(context, spec.name, spec.hidden_size, dims.bias, x);
   const std::vector<double>& times = dims.multipliers;
   const ValueId gate = ops::scale_parts(
       graph, projections.of(".gate", ParameterRole::kAttentionIn, {dims.width()}), {times[0]});
-  const ValueId xbc = ops::scale_parts(graph, projections.of(".xbc", ParameterRole::kAttentionIn, parts),
-                                       {times[1], times[2], times[3]});
   const ValueId step =
       ops::scale_parts(graph, projections.of(".step", ParameterRole::kDecayIn, {dims.heads}), {times[4]});
-  const ValueId mixed = convolution(context,
-                                    {.name = spec.name + ".convolution",
-                                     .segments = parts,
-                                     .taps = dims.taps,
-                                     .bias = dims.convolution_bias},
-                                    xbc);
+  const ValueId mixed = convolved_inputs(context, spec, projections);
   const ValueId rate = per_channel(context, spec.name + ".decay_rate", ParameterRole::kDecayRate,
                                    {dims.heads}, {Init::Kind::kLogCount});
   const ValueId bias = per_channel(context, spec.name + ".step_bias", ParameterRole::kStepBias, {dims.heads},

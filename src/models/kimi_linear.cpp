@@ -187,8 +187,7 @@ constexpr PresetRow kPresets[] = {
      R"("first_k_dense_replace":8,"kv_lora_rank":128,"qk_nope_head_dim":64,"qk_rope_head_dim":32,"v_head_dim":64,
         "linear_attn_config":{"num_heads":8,"head_dim":64},"tie_word_embeddings":true,"pad_token_id":null)"},
     {"kimi-linear-48b-a3b", "Kimi Linear 48B-A3B, 8 of 256 experts and a shared one", 2304, 27, 32, 32, 0,
-     9216, 163840, 1048576,
-     R"("bos_token_id":163584,"eos_token_id":163586)"},
+     9216, 163840, 1048576, R"("bos_token_id":163584,"eos_token_id":163586)"},
 };
 
 }  // namespace

@@ -12,27 +12,34 @@ void add_state_space_rows(const layers::StateSpaceDims& dims, int64_t hidden_siz
                           const std::string& ours, std::vector<TensorRow>& list) {
   const int64_t width = dims.width(), channels = width + 2 * dims.group_width(),
                 all = width + channels + dims.heads;
-  const auto parts = [&](const char* kind) {
-    const auto add = [&](const char* parameter, int64_t first, int64_t rows) {
-      list.push_back({.file_name = file + "in_proj" + kind,
-                      .parameter = ours + parameter + kind,
-                      .rows = rows,
-                      .part = {first, rows, all}});
-    };
-    add("gate", 0, width);
-    add("xbc", width, channels);
-    add("step", width + channels, dims.heads);
+  const int64_t keys = 2 * dims.group_width();
+  // B and C are apart from x, since ranks may hold them otherwise.
+  const auto part = [&](const std::string& name, const std::string& parameter, int64_t row, int64_t first,
+                        int64_t rows, int64_t of) {
+    list.push_back({.file_name = file + name,
+                    .parameter = ours + parameter,
+                    .row = row,
+                    .rows = rows,
+                    .part = {first, rows, of}});
+  };
+  const auto projections = [&](const std::string& kind) {
+    part("in_proj" + kind, "gate" + kind, 0, 0, width, all);
+    part("in_proj" + kind, "xbc" + kind, 0, width, width, all);
+    part("in_proj" + kind, "xbc" + kind, width, 2 * width, keys, all);
+    part("in_proj" + kind, "step" + kind, 0, width + channels, dims.heads, all);
+  };
+  const auto convolution = [&](const std::string& kind) {
+    part("conv1d" + kind, "convolution" + kind, 0, 0, width, channels);
+    part("conv1d" + kind, "convolution" + kind, width, width, keys, channels);
   };
   const auto add = [&](const char* name, const char* parameter, int64_t rows) {
     list.push_back({.file_name = file + name, .parameter = ours + parameter, .rows = rows});
   };
-  parts(".weight");
-  if (dims.bias) parts(".bias");
-  list.push_back({.file_name = file + "conv1d.weight",
-                  .parameter = ours + "convolution.weight",
-                  .rows = channels,
-                  .shape = {channels, 1, dims.taps}});
-  if (dims.convolution_bias) add("conv1d.bias", "convolution.bias", channels);
+  projections(".weight");
+  if (dims.bias) projections(".bias");
+  convolution(".weight");
+  for (size_t i = list.size() - 2; i < list.size(); ++i) list[i].shape = {channels, 1, dims.taps};
+  if (dims.convolution_bias) convolution(".bias");
   add("A_log", "decay_rate", dims.heads);
   add("D", "skip", dims.heads);
   add("dt_bias", "step_bias", dims.heads);

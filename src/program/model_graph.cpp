@@ -188,9 +188,8 @@ void require_tensors_in_parts(const Graph& graph, const models::ModelConfig& mod
         row.row + row.rows <= part->second->part.first_row)
       continue;
     throw ConfigError(
-        "[{}] {} ranks would hold queries apart from {} key-value heads, which {} has as one tensor ({}); "
-        "take "
-        "a divisor of {}",
+        "[{}] {} ranks would hold queries apart from {} key-value heads, which {} has as one tensor ({}); take a "
+        "divisor of {}",
         words.tensor, graph.mesh().size(graph::Axis::kTensor), model.kv_heads, model.family->name,
         row.file_name, model.kv_heads);
   }

@@ -21,6 +21,48 @@ inline std::string preset_of(const std::string& name) {
 }
 
 // Reduces the sizes; all are divisible by four ranks.
+// A layer of each kind that a hybrid has, and small sizes of its mixers.
+inline void shrink_mixers(models::ModelConfig& model) {
+  if (!model.has_states()) return;
+  std::vector<layers::LayerKind> kinds;
+  std::vector<int64_t> dense;
+  for (size_t i = 0; i < model.layer_kinds.size(); ++i) {
+    const layers::LayerKind kind = model.layer_kinds[i];
+    const bool has_experts = model.experts.at(static_cast<int64_t>(i));
+    bool known = false;
+    for (size_t j = 0; j < kinds.size(); ++j) {
+      const bool is_dense = std::find(dense.begin(), dense.end(), static_cast<int64_t>(j)) != dense.end();
+      known = known || (kinds[j] == kind && is_dense != has_experts);
+    }
+    if (known) continue;
+    if (!has_experts) dense.push_back(std::ssize(kinds));
+    kinds.push_back(kind);
+  }
+  if (kinds.size() == 1) kinds.push_back(kinds[0]);
+  model.layer_kinds = kinds;
+  model.layers = std::ssize(kinds);
+  if (model.experts.count > 0) {
+    model.experts.first = model.experts.period = 0;
+    model.experts.dense = dense;
+    if (model.experts.latent_size > 0) model.experts.latent_size = 20;
+  }
+  if (model.delta) {
+    const bool square = model.delta->decays_by_channel;  // one size of heads
+    model.delta->key_heads = 4;
+    model.delta->value_heads = square ? 4 : 8;
+    model.delta->key_dim = 6;
+    model.delta->value_dim = square ? 6 : 4;
+    if (model.delta->gate_rank > 0) model.delta->gate_rank = 5;
+    model.delta->taps = 3;
+  }
+  if (model.state_space) {
+    model.state_space->heads = 8;
+    model.state_space->head_dim = 6;
+    model.state_space->groups = std::min<int64_t>(model.state_space->groups, 4);
+    model.state_space->state_dim = 5;
+  }
+}
+
 inline models::ModelConfig small_model(const std::string& name) {
   models::ModelConfig model = models::preset(preset_of(name));
   if (name.ends_with(kPredicting)) model.predict_layers = 2;
@@ -57,6 +99,7 @@ inline models::ModelConfig small_model(const std::string& name) {
         .query_rank = query ? 20 : 0, .rank = 12, .plain_dim = 6, .rotary_dim = 4, .value_dim = 8};
     model.head_dim = model.latent->head_dim();
   }
+  shrink_mixers(model);
   return model;
 }
 

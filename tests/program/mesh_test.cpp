@@ -107,6 +107,14 @@ std::vector<Layout> named(const std::vector<Layout>& all, std::initializer_list<
   return found;
 }
 
+// Whether ranks that share heads by all-to-all would have to share one group of a state space.
+bool refuses_groups(const CompileOptions& options) {
+  const int64_t ranks = options.mesh.size(graph::Axis::kContext);
+  const bool by_heads = ranks > 1 && options.context_kind == layers::ContextKind::kUlysses;
+  const auto& dims = options.model.state_space;
+  return dims && by_heads && dims->groups % (ranks * options.mesh.size(graph::Axis::kTensor)) != 0;
+}
+
 class OnAMesh : public testing::TestWithParam<std::tuple<const char*, Layout, Making>> {
  protected:
   static CompileOptions options_for(const std::string& preset, const Making& making) {
@@ -170,7 +178,7 @@ TEST_P(OnAMesh, ComputesWhatOneRankComputes) {
                      experts.router == models::Experts::Router::kSoft;
   const bool parts = layout.mesh.size(graph::Axis::kTensor) > 1 || shared;
   if ((ring && options.model.positions == models::Positions::kRelative) || (shared && options.model.latent) ||
-      (group && parts)) {
+      (group && parts) || refuses_groups(options)) {
     EXPECT_THROW(take_step(options), ConfigError);
     return;
   }
@@ -304,6 +312,24 @@ INSTANTIATE_TEST_SUITE_P(SharedSwitch, OnAMesh,
                                           testing::ValuesIn(named(expert_layouts(),
                                                                   {"shard2", "shard2_in_passes",
                                                                    "tensor2_whole_rows", "zero2_shard4"})),
+                                          testing::Values(kPlain)),
+                         name_of_case);
+INSTANTIATE_TEST_SUITE_P(Hybrids, OnAMesh,
+                         testing::Combine(testing::Values("gdn-30m", "qwen3-next-80b-a3b", "olmo-hybrid-7b",
+                                                          "kda-30m", "mamba2-30m", "nemotron-3-nano-30b-a3b",
+                                                          "granite-4.0-h-tiny", "falcon-h1-0.5b",
+                                                          "lfm2-8b-a1b"),
+                                          testing::ValuesIn(layouts()), testing::Values(kPlain)),
+                         name_of_case);
+INSTANTIATE_TEST_SUITE_P(HybridsInOtherWays, OnAMesh,
+                         testing::Combine(testing::Values("gdn-30m", "mamba2-30m"),
+                                          testing::ValuesIn(layouts()), testing::Values(kFull, kSplit)),
+                         name_of_case);
+INSTANTIATE_TEST_SUITE_P(SharedExpertsOfHybrids, OnAMesh,
+                         testing::Combine(testing::Values("qwen3-next-80b-a3b", "nemotron-3-nano-30b-a3b"),
+                                          testing::ValuesIn(named(expert_layouts(),
+                                                                  {"shard2", "tensor2", "context2",
+                                                                   "zero3_shard2", "shard2_tensor2"})),
                                           testing::Values(kPlain)),
                          name_of_case);
 INSTANTIATE_TEST_SUITE_P(Makings, OnAMesh,

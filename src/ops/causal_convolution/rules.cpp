@@ -66,7 +66,19 @@ Splits<Op> convolution_splits(const View<Op>& node, Axis axis) {
     rows.out = {.dw = kP, .dbias = kP};
     channels.out = {.dw = kS0, .dbias = kS0};
   }
-  return cuts_rows(node, axis) ? Splits<Op>{rows, channels} : Splits<Op>{channels};
+  Splits<Op> splits = cuts_rows(node, axis) ? Splits<Op>{rows, channels} : Splits<Op>{channels};
+  if constexpr (requires { rows.in.dy; }) {
+    // Terms of a gradient give terms, of channels that all ranks have.
+    graph::Split<Op> terms = split_alike<Op>(kR);
+    terms.in.dy = kP;
+    if constexpr (requires { rows.out.dw; }) {
+      terms.out = {.dw = kP, .dbias = kP};
+    } else {
+      terms.out = {.dx = kP, .dbefore = kP};
+    }
+    splits.push_back(terms);
+  }
+  return splits;
 }
 template <typename Op>
 Splits<Op> rows_and_channels(const View<Op>& node, Axis axis) {
@@ -191,7 +203,11 @@ const OpDef ConvolutionTailsGrad::def = define<ConvolutionTailsGrad>({
       return {.dx = dx};
     },
     .cost = [](const auto& node) { return streamed(node, 0); },
-    .placements = rows_and_channels<ConvolutionTailsGrad>,
+    .placements = [](const auto& node, Axis axis) -> Splits<ConvolutionTailsGrad> {
+      auto splits = rows_and_channels<ConvolutionTailsGrad>(node, axis);
+      splits.push_back({{.dtails = kP}, {.dx = kP}});
+      return splits;
+    },
     .localize = [](const auto& node) { return localize_pieces(node.graph, node.in.dtails, node.attrs); },
 });
 
@@ -209,8 +225,8 @@ const OpDef ShiftPieces::def = define<ShiftPieces>({
     },
     .cost = [](const auto& node) { return streamed(node, 0); },
     .placements = [](const auto&, Axis axis) -> Splits<ShiftPieces> {
-      if (axis == Axis::kContext) return {{{.x = kS1}, {.shifted = kS1}}};
-      return {{{.x = kS0}, {.shifted = kS0}}, {{.x = kS1}, {.shifted = kS1}}};
+      if (axis == Axis::kContext) return {{{.x = kS1}, {.shifted = kS1}}, {{.x = kP}, {.shifted = kP}}};
+      return {{{.x = kS0}, {.shifted = kS0}}, {{.x = kS1}, {.shifted = kS1}}, {{.x = kP}, {.shifted = kP}}};
     },
     .gradient =
         [](GradientBuilder& builder, const auto& node) {

@@ -204,10 +204,15 @@ void gradient_recurrence(GradientBuilder& builder, const View<Recurrence>& node)
   builder.add_gradient(in.beta, gradients.dbeta);
   // The states of other ranks pass their gradients through the maps.
   if (in.before && !in.map) builder.add_gradient(in.before, gradients.dbefore);
-  if (!in.skip || !builder.is_parameter(in.skip)) return;
+  if (!in.skip) return;
+  const graph::InIds<RecurrenceSkipGrad> of_skip{.dout = dout, .mixed = in.mixed};
+  if (!builder.is_parameter(in.skip)) {  // a rank's part of it
+    if (builder.wants(in.skip))
+      builder.add_gradient(in.skip, add<RecurrenceSkipGrad>(graph, of_skip, node.attrs).dskip);
+    return;
+  }
   builder.weight_grad();
-  add_into<RecurrenceSkipGrad>(graph, {.dout = dout, .mixed = in.mixed},
-                               {.dskip = builder.parameter_gradient(in.skip)}, node.attrs);
+  add_into<RecurrenceSkipGrad>(graph, of_skip, {.dskip = builder.parameter_gradient(in.skip)}, node.attrs);
 }
 
 }  // namespace
