@@ -110,12 +110,12 @@ class Chunk {
       return;
     }
     multiply_rows(rows_.padded, n_.values, n_.keys, k_of_state(), values(state),
-                  {w_.rest, stride, true, -1, row_decay()});
+                  adding_to(w_.rest, stride, -1, row_decay()));
     for (int64_t b = 0; b < rows_.padded; b += kBlock) {
       float* const rest = w_.rest + b * stride;
       if (b > 0)
         multiply_rows(kBlock, n_.values, b, pairs(w_.a + b * n_.pair_stride), values(w_.u),
-                      {rest, stride, true, -1});
+                      adding_to(rest, stride, -1));
       invert<false>(b);
       multiply_rows(kBlock, n_.values, kBlock, {w_.inverse + b * kBlock, kBlock}, values(rest),
                     {f + b * stride, stride}, Part::kLower);
@@ -147,23 +147,16 @@ class Chunk {
     }
   }
 
-  // The state behind the chunk. Destroys u of a decay a head.
-  HWY_INLINE void update_state(float* state) {
+  // The state after the chunk from that before it, perhaps in place. Destroys u of a decay a head.
+  HWY_INLINE void update_state(float* to, const float* state) {
     if (rest_decay() != nullptr) {
       for (int64_t i = 0; i < rows_.padded; ++i) {
         float* const row = w_.u + i * n_.value_stride;
         scale_row(row, row, w_.rest_decay[i], n_.values);
       }
     }
-    decay_state(state);
     multiply_across(n_.keys, n_.values, rows_.padded, k_to_state(), values(w_.u),
-                    {state, n_.value_stride, true});
-  }
-  HWY_INLINE void decay_state(float* state) const {
-    for (int64_t c = 0; c < n_.keys; ++c) {
-      float* const row = state + c * n_.value_stride;
-      scale_row(row, row, w_.state_decay[c], n_.values);
-    }
+                    {to, n_.value_stride, 1, nullptr, state, w_.state_decay});
   }
 
  private:

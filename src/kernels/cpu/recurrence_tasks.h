@@ -87,11 +87,11 @@ struct ChunkScratch {
   float* block_decay = nullptr;  // of whole blocks, [blocks, K]
 };
 
-// Value heads of a key head that a task takes, so that they share what the key head has. A matter of sizes
-// alone: as many as leave 64 tasks, at most four.
+// Value heads of a key head that a task takes, so that they share what the key head has: two, and up to four
+// if 64 tasks are left. A matter of sizes, not of threads, because it decides the order of sums.
 inline int64_t heads_of_task(const RecurrenceShape& s) {
   const int64_t group = s.value_heads / s.key_heads;
-  return std::clamp<int64_t>(ceil_div(s.pieces * s.value_heads, 64), 1, std::min<int64_t>(group, 4));
+  return std::min(group, std::clamp<int64_t>(s.pieces * s.value_heads / 64, 2, 4));
 }
 inline int64_t tasks_of_group(const RecurrenceShape& s) {
   return ceil_div(s.value_heads / s.key_heads, heads_of_task(s));
