@@ -29,10 +29,14 @@ class Backward {
     const ChunkRows& rows = chunk_.rows();
     const int64_t stride = n_.value_stride;
     float* const du = s_.delta ? w_.du : w_.y;
-    multiply_rows(rows.padded, n_.values, n_.keys, chunk_.k_to_state(), chunk_.values(dstate),
-                  {du, stride, 1, chunk_.rest_decay()});
-    multiply_across(rows.padded, n_.values, rows.padded, chunk_.pairs(w_.chunk.p), chunk_.values(w_.dout),
-                    adding_to(du, stride), Part::kLowerAcross);
+    const Target begin{du, stride, 1, chunk_.rest_decay()};
+    if (s_.delta) {  // the solve hands it on to the state
+      multiply_rows(rows.padded, n_.values, n_.keys, chunk_.k_to_state(), chunk_.values(dstate), begin);
+    } else {
+      chunk_.outward_rows(rows.padded, n_.values, n_.keys, chunk_.k_to_state(), chunk_.values(dstate), begin);
+    }
+    chunk_.outward_across(rows.padded, n_.values, rows.padded, chunk_.pairs(w_.chunk.p),
+                          chunk_.values(w_.dout), adding_to(du, stride), Part::kLowerAcross);
     for (int64_t b = rows.padded - kBlock; b >= 0; b -= kBlock) {
       float *const own = du + b * stride, *const y = w_.y + b * stride;
       const int64_t behind = b + kBlock;
@@ -105,11 +109,11 @@ class AllGradients : public Backward {
     transpose(w_.state_across, n_.key_stride, state, n_.value_stride, n_.keys, n_.values);
     transpose(w_.dstate_across, n_.key_stride, dstate, n_.value_stride, n_.keys, n_.values);
     const Matrix u_across{w_.u_across, n_.pair_stride};
-    multiply_rows(rows.padded, rows.padded, n_.values, chunk_.values(w_.dout), u_across,
-                  {w_.dp, n_.pair_stride}, Part::kLowerResult);
+    chunk_.outward_rows(rows.padded, rows.padded, n_.values, chunk_.values(w_.dout), u_across,
+                        {w_.dp, n_.pair_stride}, Part::kLowerResult);
     if (s_.delta)
-      multiply_rows(rows.padded, rows.padded, n_.values, chunk_.values(w_.z), u_across,
-                    {w_.da, n_.pair_stride, -1}, Part::kLowerResult);
+      chunk_.outward_rows(rows.padded, rows.padded, n_.values, chunk_.values(w_.z), u_across,
+                          {w_.da, n_.pair_stride, -1}, Part::kLowerResult);
     if (s_.by_channel) {
       channel_keys(head, state, dstate);
     } else {
@@ -123,11 +127,13 @@ class AllGradients : public Backward {
     const int64_t rows = chunk_.rows().padded, stride = n_.key_stride;
     if (s_.by_channel) return;
     const Matrix of_q = chunk_.pairs(w_.dpairs_q), of_k = chunk_.pairs(w_.dpairs_k);
-    multiply_rows(rows, n_.keys, rows, of_q, chunk_.k(), adding_to(w_.dq, stride), Part::kLower);
-    multiply_across(rows, n_.keys, rows, of_q, chunk_.q(), adding_to(w_.dk, stride), Part::kLowerAcross);
+    chunk_.outward_rows(rows, n_.keys, rows, of_q, chunk_.k(), adding_to(w_.dq, stride), Part::kLower);
+    chunk_.outward_across(rows, n_.keys, rows, of_q, chunk_.q(), adding_to(w_.dk, stride),
+                          Part::kLowerAcross);
     if (!s_.delta) return;
-    multiply_rows(rows, n_.keys, rows, of_k, chunk_.k(), adding_to(w_.dk, stride), Part::kLower);
-    multiply_across(rows, n_.keys, rows, of_k, chunk_.k(), adding_to(w_.dk, stride), Part::kLowerAcross);
+    chunk_.outward_rows(rows, n_.keys, rows, of_k, chunk_.k(), adding_to(w_.dk, stride), Part::kLower);
+    chunk_.outward_across(rows, n_.keys, rows, of_k, chunk_.k(), adding_to(w_.dk, stride),
+                          Part::kLowerAcross);
   }
 
   // Through the norm, to the columns of mixed, or to the share of this task.
@@ -193,7 +199,7 @@ class AllGradients : public Backward {
     const auto add = [&](Matrix of, Matrix through, float factor, const float* decay, const float* with,
                          float* to, bool begins) HWY_ATTR {
       float* const own = begins ? to : w_.x;
-      multiply_rows(rows.padded, n_.keys, n_.values, of, through, {own, n_.key_stride, factor, decay});
+      chunk_.outward_rows(rows.padded, n_.keys, n_.values, of, through, {own, n_.key_stride, factor, decay});
       double all = 0;
       for (int64_t i = 0; i < rows.padded; ++i) {
         const int64_t at = i * n_.key_stride;
@@ -267,9 +273,9 @@ class AllGradients : public Backward {
     const ChunkScratch& c = w_.chunk;
     const int64_t stride = n_.key_stride, keys = n_.keys, padded = rows.padded;
     const Matrix across{w_.state_across, stride}, dacross{w_.dstate_across, stride};
-    multiply_rows(padded, keys, n_.values, chunk_.values(w_.dout), across, {w_.dq, stride});
-    multiply_rows(padded, keys, n_.values, chunk_.values(w_.z), across, {w_.dk, stride, -1});
-    multiply_rows(padded, keys, n_.values, chunk_.values(c.u), dacross, {w_.column, stride});
+    chunk_.outward_rows(padded, keys, n_.values, chunk_.values(w_.dout), across, {w_.dq, stride});
+    chunk_.outward_rows(padded, keys, n_.values, chunk_.values(w_.z), across, {w_.dk, stride, -1});
+    chunk_.outward_rows(padded, keys, n_.values, chunk_.values(c.u), dacross, {w_.column, stride});
     for (int64_t i = 0; i < padded; ++i) {
       const int64_t at = i * stride;
       multiply_row(w_.dq + at, w_.dq + at, c.from_begin + at, keys);
@@ -300,8 +306,8 @@ class AllGradients : public Backward {
                      keys);
       chunk_.decayed_rows(w_.ends + previous * stride, c.k, c.behind, previous);
       for (const auto& [pairs, to] : {std::pair{w_.dp, w_.dq}, std::pair{w_.da, w_.dk}}) {
-        multiply_rows(kBlock, keys, b, chunk_.pairs(pairs + b * n_.pair_stride), {w_.ends, stride},
-                      {w_.x, stride});
+        chunk_.outward_rows(kBlock, keys, b, chunk_.pairs(pairs + b * n_.pair_stride), {w_.ends, stride},
+                            {w_.x, stride});
         for (int64_t i = 0; i < kBlock; ++i) {
           float* const row = to + (b + i) * stride;
           const float *const decay = c.before + (b + i) * stride, *const more = w_.x + i * stride;
@@ -322,8 +328,8 @@ class AllGradients : public Backward {
         multiply_row(w_.column + j * stride, w_.column + j * stride, c.block_decay + b / kBlock * keys, keys);
       for (const auto& [pairs, of] : {std::pair{w_.dp, c.q}, std::pair{w_.da, c.k}}) {
         chunk_.decayed_rows(w_.x, of, c.before, b);
-        multiply_across(b, keys, kBlock, chunk_.pairs(pairs + b * n_.pair_stride), {w_.x, stride},
-                        adding_to(w_.column, stride));
+        chunk_.outward_across(b, keys, kBlock, chunk_.pairs(pairs + b * n_.pair_stride), {w_.x, stride},
+                              adding_to(w_.column, stride));
       }
     }
   }

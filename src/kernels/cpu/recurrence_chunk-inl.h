@@ -51,6 +51,19 @@ class Chunk {
   Matrix pairs(const float* of) const { return {of, n_.pair_stride}; }
   Matrix values(const float* of) const { return {of, n_.value_stride}; }
 
+  // Matmuls whose results go to outputs and gradients and into no state: with operands in bf16 if the plan has
+  // it so.
+  HWY_INLINE void outward_rows(int64_t rows, int64_t columns, int64_t depth, Matrix a, Matrix b, Target to,
+                               Part part = Part::kAll) const {
+    if (!s_.pairs) return multiply_rows(rows, columns, depth, a, b, to, part);
+    call_.pairs->multiply(false, rows, columns, depth, a, b, to, part, w_.rounded);
+  }
+  HWY_INLINE void outward_across(int64_t rows, int64_t columns, int64_t depth, Matrix a, Matrix b, Target to,
+                                 Part part = Part::kAll) const {
+    if (!s_.pairs) return multiply_across(rows, columns, depth, a, b, to, part);
+    call_.pairs->multiply(true, rows, columns, depth, a, b, to, part, w_.rounded);
+  }
+
   HWY_INLINE void load_keys(const ChunkRows& rows, int64_t key_head, bool queries) {
     rows_ = rows;
     load_normed(w_.k, w_.k_rsqrt, s_.k_first + key_head * s_.key_dim, 1);
@@ -62,8 +75,8 @@ class Chunk {
       multiply_rows(rows.padded, rows.padded, n_.keys, k(), across, {w_.keys_keys, n_.pair_stride},
                     Part::kLowerResult);
     if (queries)
-      multiply_rows(rows.padded, rows.padded, n_.keys, q(), across, {w_.queries_keys, n_.pair_stride},
-                    Part::kLowerResult);
+      outward_rows(rows.padded, rows.padded, n_.keys, q(), across, {w_.queries_keys, n_.pair_stride},
+                   Part::kLowerResult);
   }
 
   HWY_INLINE void load_gates(int64_t head) {
@@ -283,7 +296,7 @@ class Chunk {
       }
       if (b > 0 && queries) {
         decayed_rows(w_.block_rows, w_.q, w_.before, b);
-        multiply_rows(kBlock, b, n_.keys, own, across, {w_.p + b * n_.pair_stride, n_.pair_stride});
+        outward_rows(kBlock, b, n_.keys, own, across, {w_.p + b * n_.pair_stride, n_.pair_stride});
       }
       if (b + kBlock == rows_.padded) break;
       for (int64_t c = 0; c < n_.keys && b > 0; ++c) {

@@ -24,10 +24,10 @@ HWY_ATTR void put_outputs(const Call& call, const Sizes& n, const Chunk& chunk, 
   const RecurrenceShape& s = call.shape;
   const ChunkScratch& w = chunk.at();
   const ChunkRows& rows = chunk.rows();
-  multiply_rows(rows.padded, n.values, n.keys, chunk.q_of_state(), chunk.values(state),
-                {w.o, n.value_stride, 1, chunk.row_decay()});
-  multiply_rows(rows.padded, n.values, rows.padded, chunk.pairs(w.p), chunk.values(w.u),
-                adding_to(w.o, n.value_stride), Part::kLower);
+  chunk.outward_rows(rows.padded, n.values, n.keys, chunk.q_of_state(), chunk.values(state),
+                     {w.o, n.value_stride, 1, chunk.row_decay()});
+  chunk.outward_rows(rows.padded, n.values, rows.padded, chunk.pairs(w.p), chunk.values(w.u),
+                     adding_to(w.o, n.value_stride), Part::kLower);
   for (int64_t i = 0; i < rows.rows; ++i) {
     float* const o = w.o + i * n.value_stride;
     if (call.in.skip != nullptr) {

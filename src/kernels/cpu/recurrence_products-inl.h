@@ -9,6 +9,7 @@
 #endif
 
 #include "kernels/cpu/attention_simd-inl.h"
+#include "kernels/cpu/recurrence_pairs.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace strata::cpu::recurrence::HWY_NAMESPACE {
@@ -38,32 +39,6 @@ HWY_INLINE Vector zero() {
 HWY_INLINE float sum_of_lanes(Vector v) {
   return hn::GetLane(hn::SumOfLanes(F32(), v));
 }
-
-struct Matrix {
-  const float* at;
-  int64_t stride;
-};
-// Where a product goes: c = factor · product [+ more], with a factor a row or one for all.
-struct Target {
-  float* at;
-  int64_t stride;
-  float factor = 1;
-  const float* rows = nullptr;
-  // What it is added to, of the same stride, perhaps the target itself; and factors of its rows.
-  const float* more = nullptr;
-  const float* more_rows = nullptr;
-};
-// Adds factor · product.
-HWY_INLINE Target adding_to(float* at, int64_t stride, float factor = 1, const float* rows = nullptr) {
-  return {at, stride, factor, rows, at};
-}
-// Which entries of the operands are not 0, by rows i and columns j of the matrix that is square.
-enum class Part : uint8_t {
-  kAll,
-  kLower,        // a(i, j) of i ≥ j
-  kLowerAcross,  // a is read across: a(j, i) of j ≥ i
-  kLowerResult,  // of the result only these are wanted: c(i, j) of i ≥ j, and whole tiles
-};
 
 // c[m, :] = Σ_k a(m, k) b[k, :], of kTileRows rows and kVectors vectors of columns; a(m, k) is a[m, k],
 // or a[k, m] if kAcross. k ascends.

@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/attention_tiles.h"
 #include "kernels/cpu/recurrence.h"
+#include "kernels/cpu/recurrence_pairs.h"
 
 namespace strata::cpu::recurrence {
 
@@ -65,6 +66,8 @@ struct ChunkScratch {
     } else {
       for (float** of : {&decay, &keys_keys, &queries_keys}) *of = carver.take<float>(n.rows * n.pair_stride);
     }
+    const int64_t most = std::max({n.rows, n.keys, n.values});
+    if (s.pairs) rounded = carver.take<BF16>(pair_values(most, most, most));
   }
   float *q, *k;        // [rows, K], as the state meets them
   float* keys_across;  // k [K, rows]; by channel: decayed to the begin of a block
@@ -85,6 +88,7 @@ struct ChunkScratch {
   float *gates = nullptr, *before = nullptr, *behind = nullptr, *from_begin = nullptr;
   float *q_begin = nullptr, *k_begin = nullptr, *k_end = nullptr, *block_rows = nullptr;
   float* block_decay = nullptr;  // of whole blocks, [blocks, K]
+  BF16* rounded = nullptr;       // operands of one matmul
 };
 
 // Value heads of a key head that a task takes, so that they share what the key head has: two, and up to four
@@ -112,6 +116,7 @@ struct TaskHeads {
 struct Call {
   const RecurrenceShape& shape;
   const RecurrenceInputs& in;
+  const PairMatmul* pairs = &pair_matmul();
   void* out = nullptr;  // forward
   const CachedStates* cache = nullptr;
   float* map = nullptr;
