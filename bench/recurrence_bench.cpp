@@ -1,48 +1,23 @@
 // Recurrences relative to GEMM with packed weights of the same element type and threads, measured in turn in
 // the same process. Counters: GFLOP/s by the operations of the chunked form (backward 2.4 times those of
-// forward), `of_peak`, and `of_peak_cpu` by the processor time of both, for machines that others use too.
+// forward) and `of_peak`.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <ctime>
 #include <vector>
 
+#include "base/median.h"
 #include "base/parallel.h"
 #include "base/random.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/measure.h"
 #include "kernels/cpu/recurrence.h"
 #include "tensor/arena.h"
+#include "used_seconds.h"
 
 namespace strata::cpu {
 namespace {
-
-struct Seconds {
-  double wall = 1e9;
-  double cpu = 1e9;
-  void keep_less(Seconds other) {
-    wall = std::min(wall, other.wall);
-    cpu = std::min(cpu, other.cpu);
-  }
-};
-Seconds seconds_of(FunctionRef<void()> work) {
-  const auto processor = [] {
-    timespec now{};
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-    return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-  };
-  const auto start = std::chrono::steady_clock::now();
-  const double cpu = processor();
-  work();
-  return {std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), processor() - cpu};
-}
-Seconds gemm_seconds(const PeakGemm& gemm) {
-  Seconds best;
-  for (int i = 0; i < 4; ++i) best.keep_less(seconds_of([&] { gemm.run(); }));
-  return best;
-}
 
 enum Rule : int64_t { kHead, kChannel, kSpace };  // gated delta net, Kimi delta attention, Mamba-2
 
@@ -69,7 +44,7 @@ struct Operands {
                       .l2_norm = rule != kSpace,
                       .scale = 1 / std::sqrt(static_cast<float>(size)),
                       .dtype = bf16 ? DType::kBF16 : DType::kF32};
-    plan = plan_recurrence(s, compute_threads());
+    plan = plan_recurrence(s, describe_device(compute_threads()));
     const int64_t bytes = size_of(s.dtype);
     mixed = Arena(rows * s.width * bytes);
     dmixed = Arena(rows * s.width * bytes);
@@ -101,20 +76,20 @@ struct Operands {
   }
 };
 
-// Alternates with the peak, so that both see the same load of the machine; reports the best of each.
+// In turn with the peak, so that both see the same load of the machine: medians of the rounds' figures.
 void run(benchmark::State& state, bool bf16, FunctionRef<void()> work, double flops) {
   const PeakGemm gemm = peak_gemm(bf16 ? DType::kBF16 : DType::kF32);
-  Seconds best, peak;
+  std::vector<double> rates, shares;
   for (auto _ : state) {
-    best.keep_less(seconds_of(work));
+    const double seconds = seconds_of(work);
     state.PauseTiming();
-    peak.keep_less(gemm_seconds(gemm));
+    const double peak = gemm.flops / seconds_of([&] { gemm.run(); });
+    rates.push_back(flops / seconds * 1e-9);
+    shares.push_back(flops / seconds / peak);
     state.ResumeTiming();
   }
-  state.counters["GFLOP/s"] = flops / best.cpu * 1e-9;
-  state.counters["peak"] = gemm.flops / peak.cpu * 1e-9;
-  state.counters["of_peak"] = flops / best.wall / (gemm.flops / peak.wall);
-  state.counters["of_peak_cpu"] = flops / best.cpu / (gemm.flops / peak.cpu);
+  state.counters["GFLOP/s"] = median_of(rates);
+  state.counters["of_peak"] = median_of(shares);
 }
 
 // Arguments: rule, rows, heads, size of keys and values, bf16.
@@ -137,7 +112,7 @@ void shapes(benchmark::internal::Benchmark* b) {
       for (const int64_t bf16 : {0, 1}) b->Args({rule, 2048, 8, size, bf16});
     }
   }
-  b->Iterations(8)->UseRealTime()->Unit(benchmark::kMillisecond);
+  b->Iterations(15)->UseRealTime()->Unit(benchmark::kMillisecond);
 }
 BENCHMARK(forward)->Apply(shapes);
 BENCHMARK(backward)->Apply(shapes);
@@ -163,28 +138,29 @@ void attention(benchmark::State& state) {
   const int64_t part = width * size_of(operands.plan.shape.dtype);
   const AttentionInputs in{
       .q = operands.mixed.data(), .k = operands.mixed.data() + part, .v = operands.mixed.data() + 2 * part};
-  Seconds recurrence, all;
+  std::vector<double> times;
   for (auto _ : state) {
-    recurrence.keep_less(seconds_of([&] {
+    const double own = seconds_of([&] {
       operands.forward();
       operands.backward();
-    }));
-    all.keep_less(seconds_of([&] {
-      attention_forward(plan, operands.out.data(), lse.data(), in, scratch.data());
-      attention_backward(plan,
-                         {.dq = operands.dmixed.data(),
-                          .dk = operands.dmixed.data() + part,
-                          .dv = operands.dmixed.data() + 2 * part},
-                         operands.dout.data(), operands.out.data(), lse.data(), in, scratch.data());
-    }));
+    });
+    times.push_back(seconds_of([&] {
+                      attention_forward(plan, operands.out.data(), lse.data(), in, scratch.data());
+                      attention_backward(plan,
+                                         {.dq = operands.dmixed.data(),
+                                          .dk = operands.dmixed.data() + part,
+                                          .dv = operands.dmixed.data() + 2 * part},
+                                         operands.dout.data(), operands.out.data(), lse.data(), in,
+                                         scratch.data());
+                    }) /
+                    own);
   }
-  state.counters["times"] = all.wall / recurrence.wall;
-  state.counters["times_cpu"] = all.cpu / recurrence.cpu;
+  state.counters["times"] = median_of(times);
 }
 BENCHMARK(attention)
     ->Args({kHead, 8192, 4, 128, 0})
     ->Args({kHead, 8192, 4, 128, 1})
-    ->Iterations(2)
+    ->Iterations(3)
     ->UseRealTime()
     ->Unit(benchmark::kMillisecond);
 

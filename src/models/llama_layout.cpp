@@ -16,7 +16,9 @@ ModelConfig read_llama_keys(const ConfigJson& json, const Family& family, const 
   config.kv_heads = json.integer_or("num_key_value_heads", config.heads);
   config.head_dim = config.heads > 0 ? config.hidden_size / config.heads : 0;
   if (const char* key = family.size_keys.head_dim) config.head_dim = json.integer_or(key, config.head_dim);
-  config.intermediate_size = json.integer("intermediate_size");
+  config.intermediate_size = defaults.intermediate_size > 0
+                                 ? json.integer_or("intermediate_size", defaults.intermediate_size)
+                                 : json.integer("intermediate_size");
   config.max_positions = json.integer_or("max_position_embeddings", defaults.max_positions);
   config.tied = json.boolean_or("tie_word_embeddings", defaults.tied);
   config.norm_eps = json.real_or(defaults.norm_eps_key, defaults.norm_eps);

@@ -15,10 +15,13 @@ namespace {
 
 struct Defaults {
   int64_t kv_heads, experts, experts_per_token;
+  bool has_dense_layers = true;
 };
+constexpr int64_t kUnused = 512;  // width of feed-forward blocks that no layer has
 
 ModelConfig read_any(const ConfigJson& json, const Family& family, const Defaults& defaults) {
-  ModelConfig config = read_llama_keys(json, family, {.max_positions = 32768});
+  ModelConfig config = read_llama_keys(
+      json, family, {.max_positions = 32768, .intermediate_size = defaults.has_dense_layers ? 0 : kUnused});
   config.kv_heads = json.integer_or("num_key_value_heads", defaults.kv_heads);
   config.head_dim = json.integer_or("head_dim", 256);
   config.norm_weight_offset = 1;
@@ -96,7 +99,7 @@ ModelConfig read_35_moe(const std::string& text, const std::string& where) {
   json.require_equal("norm_topk_prob", true);
   json.require_equal("decoder_sparse_step", 1);
   json.require_equal("mlp_only_layers", nlohmann::json::array());
-  return read_any(json, kQwen35Moe, {2, 256, 8});
+  return read_any(json, kQwen35Moe, {2, 256, 8, false});
 }
 std::string write_35_moe(const ModelConfig& config, DType dtype) {
   auto json = keys_of_all(config, "Qwen3_5MoeForCausalLM", dtype);

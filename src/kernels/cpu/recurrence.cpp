@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "kernels/cpu/bf16_dot.h"
 #include "kernels/cpu/by_dtype.h"
 #include "kernels/cpu/recurrence_tasks.h"
 #include "kernels/cpu/worker_tasks.h"
@@ -37,7 +38,9 @@ void run(const RecurrencePlan& plan, int64_t tasks, void* scratch, int64_t bytes
 
 }  // namespace
 
-RecurrencePlan plan_recurrence(const RecurrenceShape& shape, int threads) {
+RecurrencePlan plan_recurrence(const RecurrenceShape& wanted, const hardware::DeviceSpec& device) {
+  RecurrenceShape shape = wanted;
+  shape.pairs = shape.dtype == DType::kBF16 && detail::multiplies_pairs_fast(device.isa);
   STRATA_CHECK(
       shape.key_heads > 0 && shape.value_heads % shape.key_heads == 0 && shape.chunk > 0 &&
           shape.key_dim > 0 && shape.key_dim <= recurrence::kMostKeys && shape.value_dim > 0 &&
@@ -45,7 +48,7 @@ RecurrencePlan plan_recurrence(const RecurrenceShape& shape, int threads) {
       "[recurrence] {} value heads of {} columns, {} key heads of {}, chunks of {}: expected whole groups, "
       "keys of at most {} columns",
       shape.value_heads, shape.value_dim, shape.key_heads, shape.key_dim, shape.chunk, recurrence::kMostKeys);
-  RecurrencePlan plan{.shape = shape, .threads = std::max(1, threads)};
+  RecurrencePlan plan{.shape = shape, .threads = std::max(1, device.threads)};
   const Sizes sizes(shape), of_map(shape, shape.delta ? recurrence::padded_columns<float>(shape.key_dim) : 0);
   plan.forward_bytes = plan.threads * bytes_of<recurrence::ForwardScratch>(shape, sizes);
   plan.map_bytes = plan.threads * bytes_of<recurrence::ForwardScratch>(shape, of_map);

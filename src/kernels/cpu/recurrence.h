@@ -13,12 +13,13 @@
 // (Yang et al. 2024, "Parallelizing linear transformers with the delta rule over sequence length"; Yang et
 // al. 2024, "Gated delta networks"; Dao and Gu 2024). No exponent is above 0: decays a head come from the
 // differences of G, decays a channel from sums inside blocks of 16 rows and from products of what these
-// leave, so that no row needs a later one. All arithmetic is fp32; the bits depend on the shape, the
+// leave, so that no row needs a later one. Sums are fp32; the bits depend on the shape, the
 // processor and a row's own past alone, not on threads.
 #pragma once
 
 #include <cstdint>
 
+#include "hardware/device_spec.h"
 #include "tensor/dtype.h"
 
 namespace strata::cpu {
@@ -35,6 +36,9 @@ struct RecurrenceShape {
   float scale = 1.0f;       // of q, after that
   int64_t chunk = 64;
   DType dtype = DType::kF32;  // of mixed, the outputs and their gradients: kF32, kBF16 or kF16
+  // Operands of the matmuls that go to outputs and gradients are rounded to bf16; those of states and of the
+  // solve never are. A plan sets it, for bf16 rows on a processor with VDPBF16PS.
+  bool pairs = false;
 };
 
 // Bytes of scratch for a number of threads; more threads than that do not take part in a call.
@@ -43,7 +47,7 @@ struct RecurrencePlan {
   int64_t threads = 1;
   int64_t forward_bytes = 0, backward_bytes = 0, map_bytes = 0, state_grad_bytes = 0;
 };
-RecurrencePlan plan_recurrence(const RecurrenceShape& shape, int threads);
+RecurrencePlan plan_recurrence(const RecurrenceShape& shape, const hardware::DeviceSpec& device);
 
 struct RecurrenceInputs {
   const void* mixed = nullptr;         // [pieces · rows, width]

@@ -29,10 +29,14 @@ class Backward {
     const ChunkRows& rows = chunk_.rows();
     const int64_t stride = n_.value_stride;
     float* const du = s_.delta ? w_.du : w_.y;
-    multiply_rows(rows.padded, n_.values, n_.keys, chunk_.k_to_state(), chunk_.values(dstate),
-                  {du, stride, false, 1, chunk_.rest_decay()});
-    multiply_across(rows.padded, n_.values, rows.padded, chunk_.pairs(w_.chunk.p), chunk_.values(w_.dout),
-                    {du, stride, true}, Part::kLowerAcross);
+    const Target begin{du, stride, 1, chunk_.rest_decay()};
+    if (s_.delta) {  // the solve hands it on to the state
+      multiply_rows(rows.padded, n_.values, n_.keys, chunk_.k_to_state(), chunk_.values(dstate), begin);
+    } else {
+      chunk_.outward_rows(rows.padded, n_.values, n_.keys, chunk_.k_to_state(), chunk_.values(dstate), begin);
+    }
+    chunk_.outward_across(rows.padded, n_.values, rows.padded, chunk_.pairs(w_.chunk.p),
+                          chunk_.values(w_.dout), adding_to(du, stride), Part::kLowerAcross);
     for (int64_t b = rows.padded - kBlock; b >= 0; b -= kBlock) {
       float *const own = du + b * stride, *const y = w_.y + b * stride;
       const int64_t behind = b + kBlock;
@@ -40,7 +44,7 @@ class Backward {
         if (behind < rows.padded)
           multiply_across(kBlock, n_.values, rows.padded - behind,
                           chunk_.pairs(w_.chunk.a + behind * n_.pair_stride + b),
-                          chunk_.values(w_.z + behind * stride), {own, stride, true, -1});
+                          chunk_.values(w_.z + behind * stride), adding_to(own, stride, -1));
         chunk_.invert<true>(b);
         multiply_across(kBlock, n_.values, kBlock, {w_.chunk.inverse + b * kBlock, kBlock},
                         chunk_.values(own), {y, stride}, Part::kLowerAcross);
@@ -53,12 +57,11 @@ class Backward {
   // The gradient of the state in front of the chunk from that of the state behind it.
   HWY_INLINE void update(float* dstate) {
     const ChunkRows& rows = chunk_.rows();
-    chunk_.decay_state(dstate);
     multiply_across(n_.keys, n_.values, rows.padded, chunk_.q_of_state(), decayed(w_.dout),
-                    {dstate, n_.value_stride, true});
+                    {dstate, n_.value_stride, 1, nullptr, dstate, w_.chunk.state_decay});
     if (s_.delta)
       multiply_across(n_.keys, n_.values, rows.padded, chunk_.k_of_state(), decayed(w_.z),
-                      {dstate, n_.value_stride, true, -1});
+                      adding_to(dstate, n_.value_stride, -1));
   }
 
   HWY_INLINE void load_dout(int64_t head) {
@@ -106,11 +109,11 @@ class AllGradients : public Backward {
     transpose(w_.state_across, n_.key_stride, state, n_.value_stride, n_.keys, n_.values);
     transpose(w_.dstate_across, n_.key_stride, dstate, n_.value_stride, n_.keys, n_.values);
     const Matrix u_across{w_.u_across, n_.pair_stride};
-    multiply_rows(rows.padded, rows.padded, n_.values, chunk_.values(w_.dout), u_across,
-                  {w_.dp, n_.pair_stride}, Part::kLowerResult);
+    chunk_.outward_rows(rows.padded, rows.padded, n_.values, chunk_.values(w_.dout), u_across,
+                        {w_.dp, n_.pair_stride}, Part::kLowerResult);
     if (s_.delta)
-      multiply_rows(rows.padded, rows.padded, n_.values, chunk_.values(w_.z), u_across,
-                    {w_.da, n_.pair_stride, false, -1}, Part::kLowerResult);
+      chunk_.outward_rows(rows.padded, rows.padded, n_.values, chunk_.values(w_.z), u_across,
+                          {w_.da, n_.pair_stride, -1}, Part::kLowerResult);
     if (s_.by_channel) {
       channel_keys(head, state, dstate);
     } else {
@@ -124,11 +127,13 @@ class AllGradients : public Backward {
     const int64_t rows = chunk_.rows().padded, stride = n_.key_stride;
     if (s_.by_channel) return;
     const Matrix of_q = chunk_.pairs(w_.dpairs_q), of_k = chunk_.pairs(w_.dpairs_k);
-    multiply_rows(rows, n_.keys, rows, of_q, chunk_.k(), {w_.dq, stride, true}, Part::kLower);
-    multiply_across(rows, n_.keys, rows, of_q, chunk_.q(), {w_.dk, stride, true}, Part::kLowerAcross);
+    chunk_.outward_rows(rows, n_.keys, rows, of_q, chunk_.k(), adding_to(w_.dq, stride), Part::kLower);
+    chunk_.outward_across(rows, n_.keys, rows, of_q, chunk_.q(), adding_to(w_.dk, stride),
+                          Part::kLowerAcross);
     if (!s_.delta) return;
-    multiply_rows(rows, n_.keys, rows, of_k, chunk_.k(), {w_.dk, stride, true}, Part::kLower);
-    multiply_across(rows, n_.keys, rows, of_k, chunk_.k(), {w_.dk, stride, true}, Part::kLowerAcross);
+    chunk_.outward_rows(rows, n_.keys, rows, of_k, chunk_.k(), adding_to(w_.dk, stride), Part::kLower);
+    chunk_.outward_across(rows, n_.keys, rows, of_k, chunk_.k(), adding_to(w_.dk, stride),
+                          Part::kLowerAcross);
   }
 
   // Through the norm, to the columns of mixed, or to the share of this task.
@@ -190,18 +195,23 @@ class AllGradients : public Backward {
     pair_gradients(first);
     for (int64_t i = 0; i < rows.padded; ++i) w_.dsums[i] -= static_cast<double>(w_.columns[i]);
     const Matrix across{w_.state_across, n_.key_stride}, dacross{w_.dstate_across, n_.key_stride};
-    const auto add = [&](Matrix of, Matrix through, float sign, const float* decay, const float* with,
-                         float* to, bool store_first) HWY_ATTR {
-      multiply_rows(rows.padded, n_.keys, n_.values, of, through, {w_.x, n_.key_stride, false, sign, decay});
+    // Adds factor · (of · through) to `to`, or begins it; G takes its sums with the rows `with`.
+    const auto add = [&](Matrix of, Matrix through, float factor, const float* decay, const float* with,
+                         float* to, bool begins) HWY_ATTR {
+      float* const own = begins ? to : w_.x;
+      chunk_.outward_rows(rows.padded, n_.keys, n_.values, of, through, {own, n_.key_stride, factor, decay});
       double all = 0;
       for (int64_t i = 0; i < rows.padded; ++i) {
         const int64_t at = i * n_.key_stride;
-        const auto along = static_cast<double>(dot_rows(with + at, w_.x + at, n_.keys));
+        Vector sum = zero();
+        for (int64_t c = at; c < at + n_.keys; c += kLanes) {
+          const Vector x = load(own + c);
+          sum = hn::MulAdd(load(with + c), x, sum);
+          if (!begins) store(to + c, hn::Add(load(to + c), x));
+        }
+        const auto along = static_cast<double>(sum_of_lanes(sum));
         w_.dsums[i] += decay == w_.chunk.row_decay ? along : -along;
         all += along;
-        for (int64_t c = 0; c < n_.keys; c += kLanes)
-          store(to + at + c,
-                store_first ? load(w_.x + at + c) : hn::Add(load(to + at + c), load(w_.x + at + c)));
       }
       return all;
     };
@@ -263,9 +273,9 @@ class AllGradients : public Backward {
     const ChunkScratch& c = w_.chunk;
     const int64_t stride = n_.key_stride, keys = n_.keys, padded = rows.padded;
     const Matrix across{w_.state_across, stride}, dacross{w_.dstate_across, stride};
-    multiply_rows(padded, keys, n_.values, chunk_.values(w_.dout), across, {w_.dq, stride});
-    multiply_rows(padded, keys, n_.values, chunk_.values(w_.z), across, {w_.dk, stride, false, -1});
-    multiply_rows(padded, keys, n_.values, chunk_.values(c.u), dacross, {w_.column, stride});
+    chunk_.outward_rows(padded, keys, n_.values, chunk_.values(w_.dout), across, {w_.dq, stride});
+    chunk_.outward_rows(padded, keys, n_.values, chunk_.values(w_.z), across, {w_.dk, stride, -1});
+    chunk_.outward_rows(padded, keys, n_.values, chunk_.values(c.u), dacross, {w_.column, stride});
     for (int64_t i = 0; i < padded; ++i) {
       const int64_t at = i * stride;
       multiply_row(w_.dq + at, w_.dq + at, c.from_begin + at, keys);
@@ -296,8 +306,8 @@ class AllGradients : public Backward {
                      keys);
       chunk_.decayed_rows(w_.ends + previous * stride, c.k, c.behind, previous);
       for (const auto& [pairs, to] : {std::pair{w_.dp, w_.dq}, std::pair{w_.da, w_.dk}}) {
-        multiply_rows(kBlock, keys, b, chunk_.pairs(pairs + b * n_.pair_stride), {w_.ends, stride},
-                      {w_.x, stride});
+        chunk_.outward_rows(kBlock, keys, b, chunk_.pairs(pairs + b * n_.pair_stride), {w_.ends, stride},
+                            {w_.x, stride});
         for (int64_t i = 0; i < kBlock; ++i) {
           float* const row = to + (b + i) * stride;
           const float *const decay = c.before + (b + i) * stride, *const more = w_.x + i * stride;
@@ -318,8 +328,8 @@ class AllGradients : public Backward {
         multiply_row(w_.column + j * stride, w_.column + j * stride, c.block_decay + b / kBlock * keys, keys);
       for (const auto& [pairs, of] : {std::pair{w_.dp, c.q}, std::pair{w_.da, c.k}}) {
         chunk_.decayed_rows(w_.x, of, c.before, b);
-        multiply_across(b, keys, kBlock, chunk_.pairs(pairs + b * n_.pair_stride), {w_.x, stride},
-                        {w_.column, stride, true});
+        chunk_.outward_across(b, keys, kBlock, chunk_.pairs(pairs + b * n_.pair_stride), {w_.x, stride},
+                              adding_to(w_.column, stride));
       }
     }
   }
@@ -407,8 +417,7 @@ HWY_ATTR void backward(const Call& call, int64_t task, void* memory) {
       chunk.make_pairs(false);
       chunk.load_v(head);
       chunk.solve(state_of(h, c), kept_of(h, c));
-      std::copy_n(state_of(h, c), n.state(), state_of(h, c + 1));
-      chunk.update_state(state_of(h, c + 1));
+      chunk.update_state(state_of(h, c + 1), state_of(h, c));
     }
   }
   for (int64_t c = chunks.count - 1; c >= 0; --c) {

@@ -51,6 +51,19 @@ class Chunk {
   Matrix pairs(const float* of) const { return {of, n_.pair_stride}; }
   Matrix values(const float* of) const { return {of, n_.value_stride}; }
 
+  // Matmuls whose results go to outputs and gradients and into no state: with operands in bf16 if the plan has
+  // it so.
+  HWY_INLINE void outward_rows(int64_t rows, int64_t columns, int64_t depth, Matrix a, Matrix b, Target to,
+                               Part part = Part::kAll) const {
+    if (!s_.pairs) return multiply_rows(rows, columns, depth, a, b, to, part);
+    call_.pairs->multiply(false, rows, columns, depth, a, b, to, part, w_.rounded);
+  }
+  HWY_INLINE void outward_across(int64_t rows, int64_t columns, int64_t depth, Matrix a, Matrix b, Target to,
+                                 Part part = Part::kAll) const {
+    if (!s_.pairs) return multiply_across(rows, columns, depth, a, b, to, part);
+    call_.pairs->multiply(true, rows, columns, depth, a, b, to, part, w_.rounded);
+  }
+
   HWY_INLINE void load_keys(const ChunkRows& rows, int64_t key_head, bool queries) {
     rows_ = rows;
     load_normed(w_.k, w_.k_rsqrt, s_.k_first + key_head * s_.key_dim, 1);
@@ -62,8 +75,8 @@ class Chunk {
       multiply_rows(rows.padded, rows.padded, n_.keys, k(), across, {w_.keys_keys, n_.pair_stride},
                     Part::kLowerResult);
     if (queries)
-      multiply_rows(rows.padded, rows.padded, n_.keys, q(), across, {w_.queries_keys, n_.pair_stride},
-                    Part::kLowerResult);
+      outward_rows(rows.padded, rows.padded, n_.keys, q(), across, {w_.queries_keys, n_.pair_stride},
+                   Part::kLowerResult);
   }
 
   HWY_INLINE void load_gates(int64_t head) {
@@ -110,12 +123,12 @@ class Chunk {
       return;
     }
     multiply_rows(rows_.padded, n_.values, n_.keys, k_of_state(), values(state),
-                  {w_.rest, stride, true, -1, row_decay()});
+                  adding_to(w_.rest, stride, -1, row_decay()));
     for (int64_t b = 0; b < rows_.padded; b += kBlock) {
       float* const rest = w_.rest + b * stride;
       if (b > 0)
         multiply_rows(kBlock, n_.values, b, pairs(w_.a + b * n_.pair_stride), values(w_.u),
-                      {rest, stride, true, -1});
+                      adding_to(rest, stride, -1));
       invert<false>(b);
       multiply_rows(kBlock, n_.values, kBlock, {w_.inverse + b * kBlock, kBlock}, values(rest),
                     {f + b * stride, stride}, Part::kLower);
@@ -147,23 +160,16 @@ class Chunk {
     }
   }
 
-  // The state behind the chunk. Destroys u of a decay a head.
-  HWY_INLINE void update_state(float* state) {
+  // The state after the chunk from that before it, perhaps in place. Destroys u of a decay a head.
+  HWY_INLINE void update_state(float* to, const float* state) {
     if (rest_decay() != nullptr) {
       for (int64_t i = 0; i < rows_.padded; ++i) {
         float* const row = w_.u + i * n_.value_stride;
         scale_row(row, row, w_.rest_decay[i], n_.values);
       }
     }
-    decay_state(state);
     multiply_across(n_.keys, n_.values, rows_.padded, k_to_state(), values(w_.u),
-                    {state, n_.value_stride, true});
-  }
-  HWY_INLINE void decay_state(float* state) const {
-    for (int64_t c = 0; c < n_.keys; ++c) {
-      float* const row = state + c * n_.value_stride;
-      scale_row(row, row, w_.state_decay[c], n_.values);
-    }
+                    {to, n_.value_stride, 1, nullptr, state, w_.state_decay});
   }
 
  private:
@@ -290,7 +296,7 @@ class Chunk {
       }
       if (b > 0 && queries) {
         decayed_rows(w_.block_rows, w_.q, w_.before, b);
-        multiply_rows(kBlock, b, n_.keys, own, across, {w_.p + b * n_.pair_stride, n_.pair_stride});
+        outward_rows(kBlock, b, n_.keys, own, across, {w_.p + b * n_.pair_stride, n_.pair_stride});
       }
       if (b + kBlock == rows_.padded) break;
       for (int64_t c = 0; c < n_.keys && b > 0; ++c) {

@@ -24,10 +24,10 @@ HWY_ATTR void put_outputs(const Call& call, const Sizes& n, const Chunk& chunk, 
   const RecurrenceShape& s = call.shape;
   const ChunkScratch& w = chunk.at();
   const ChunkRows& rows = chunk.rows();
-  multiply_rows(rows.padded, n.values, n.keys, chunk.q_of_state(), chunk.values(state),
-                {w.o, n.value_stride, false, 1, chunk.row_decay()});
-  multiply_rows(rows.padded, n.values, rows.padded, chunk.pairs(w.p), chunk.values(w.u),
-                {w.o, n.value_stride, true}, Part::kLower);
+  chunk.outward_rows(rows.padded, n.values, n.keys, chunk.q_of_state(), chunk.values(state),
+                     {w.o, n.value_stride, 1, chunk.row_decay()});
+  chunk.outward_rows(rows.padded, n.values, rows.padded, chunk.pairs(w.p), chunk.values(w.u),
+                     adding_to(w.o, n.value_stride), Part::kLower);
   for (int64_t i = 0; i < rows.rows; ++i) {
     float* const o = w.o + i * n.value_stride;
     if (call.in.skip != nullptr) {
@@ -66,7 +66,7 @@ HWY_ATTR void forward(const Call& call, int64_t task, void* memory) {
       chunk.load_v(head);
       chunk.solve(state, w.chunk.f);
       put_outputs(call, n, chunk, head, state);
-      if (begin + s.chunk < rows || cache != nullptr) chunk.update_state(state);
+      if (begin + s.chunk < rows || cache != nullptr) chunk.update_state(state, state);
     }
   }
   if (cache == nullptr) return;
@@ -97,7 +97,7 @@ HWY_ATTR void map(const Call& call, int64_t task, void* memory) {
     for (int64_t i = 0; i < rows.padded; ++i)
       clear(w.chunk.rest + i * n.value_stride + columns, n.values - columns);
     chunk.solve(w.states, w.chunk.f);
-    chunk.update_state(w.states);
+    chunk.update_state(w.states, w.states);
     for (int64_t row = rows.first; row < rows.first + rows.rows && !s.delta; ++row)
       decay += static_cast<double>(call.in.g[row * s.value_heads + head]);
   }

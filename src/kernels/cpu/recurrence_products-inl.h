@@ -9,6 +9,7 @@
 #endif
 
 #include "kernels/cpu/attention_simd-inl.h"
+#include "kernels/cpu/recurrence_pairs.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace strata::cpu::recurrence::HWY_NAMESPACE {
@@ -39,27 +40,7 @@ HWY_INLINE float sum_of_lanes(Vector v) {
   return hn::GetLane(hn::SumOfLanes(F32(), v));
 }
 
-struct Matrix {
-  const float* at;
-  int64_t stride;
-};
-// Where a product goes: c = [c +] factor · product, with a factor a row or one for all.
-struct Target {
-  float* at;
-  int64_t stride;
-  bool add = false;
-  float factor = 1;
-  const float* rows = nullptr;
-};
-// Which entries of the operands are not 0, by rows i and columns j of the matrix that is square.
-enum class Part : uint8_t {
-  kAll,
-  kLower,        // a(i, j) of i ≥ j
-  kLowerAcross,  // a is read across: a(j, i) of j ≥ i
-  kLowerResult,  // of the result only these are wanted: c(i, j) of i ≥ j, and whole tiles
-};
-
-// c[m, :] = [c +] Σ_k a(m, k) b[k, :], of kTileRows rows and kVectors vectors of columns; a(m, k) is a[m, k],
+// c[m, :] = Σ_k a(m, k) b[k, :], of kTileRows rows and kVectors vectors of columns; a(m, k) is a[m, k],
 // or a[k, m] if kAcross. k ascends.
 template <int kVectors, bool kAcross>
 HWY_INLINE void product_tile(int64_t n, const float* HWY_RESTRICT a, int64_t lda, const float* HWY_RESTRICT b,
@@ -81,14 +62,17 @@ HWY_INLINE void product_tile(int64_t n, const float* HWY_RESTRICT a, int64_t lda
       for (int64_t v = 0; v < kVectors; ++v) sum[m][v] = hn::MulAdd(factor, x[v], sum[m][v]);
     }
   }
-  float* c = to.at + row * to.stride + column;
+  const int64_t first = row * to.stride + column;
 #pragma GCC unroll 16
-  for (int64_t m = 0; m < kTileRows; ++m, c += to.stride) {
+  for (int64_t m = 0; m < kTileRows; ++m) {
     const Vector factor = constant(to.rows != nullptr ? to.factor * to.rows[row + m] : to.factor);
+    const Vector of_more = constant(to.more_rows != nullptr ? to.more_rows[row + m] : 1.0f);
 #pragma GCC unroll 4
     for (int64_t v = 0; v < kVectors; ++v) {
-      float* const p = c + v * kLanes;
-      store(p, to.add ? hn::MulAdd(factor, sum[m][v], load(p)) : hn::Mul(factor, sum[m][v]));
+      const int64_t at = first + m * to.stride + v * kLanes;
+      Vector all = hn::Mul(factor, sum[m][v]);
+      if (to.more != nullptr) all = hn::MulAdd(of_more, load(to.more + at), all);
+      store(to.at + at, all);
     }
   }
 }

@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/attention_tiles.h"
 #include "kernels/cpu/recurrence.h"
+#include "kernels/cpu/recurrence_pairs.h"
 
 namespace strata::cpu::recurrence {
 
@@ -65,6 +66,8 @@ struct ChunkScratch {
     } else {
       for (float** of : {&decay, &keys_keys, &queries_keys}) *of = carver.take<float>(n.rows * n.pair_stride);
     }
+    const int64_t most = std::max({n.rows, n.keys, n.values});
+    if (s.pairs) rounded = carver.take<BF16>(pair_values(most, most, most));
   }
   float *q, *k;        // [rows, K], as the state meets them
   float* keys_across;  // k [K, rows]; by channel: decayed to the begin of a block
@@ -85,13 +88,14 @@ struct ChunkScratch {
   float *gates = nullptr, *before = nullptr, *behind = nullptr, *from_begin = nullptr;
   float *q_begin = nullptr, *k_begin = nullptr, *k_end = nullptr, *block_rows = nullptr;
   float* block_decay = nullptr;  // of whole blocks, [blocks, K]
+  BF16* rounded = nullptr;       // operands of one matmul
 };
 
-// Value heads of a key head that a task takes, so that they share what the key head has. A matter of sizes
-// alone: as many as leave 64 tasks, at most four.
+// Value heads of a key head that a task takes, so that they share what the key head has: two, and up to four
+// if 64 tasks are left. A matter of sizes, not of threads, because it decides the order of sums.
 inline int64_t heads_of_task(const RecurrenceShape& s) {
   const int64_t group = s.value_heads / s.key_heads;
-  return std::clamp<int64_t>(ceil_div(s.pieces * s.value_heads, 64), 1, std::min<int64_t>(group, 4));
+  return std::min(group, std::clamp<int64_t>(s.pieces * s.value_heads / 64, 2, 4));
 }
 inline int64_t tasks_of_group(const RecurrenceShape& s) {
   return ceil_div(s.value_heads / s.key_heads, heads_of_task(s));
@@ -112,6 +116,7 @@ struct TaskHeads {
 struct Call {
   const RecurrenceShape& shape;
   const RecurrenceInputs& in;
+  const PairMatmul* pairs = &pair_matmul();
   void* out = nullptr;  // forward
   const CachedStates* cache = nullptr;
   float* map = nullptr;

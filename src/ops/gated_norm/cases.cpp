@@ -26,7 +26,7 @@ const GatedNormCase kGatedNormCases[] = {
     {"_sigmoid", 5, 42, 14, 14, false, GateKind::kSigmoid},
     {"_groups", 6, 48, 12, 48, true, GateKind::kSilu},
     {"_one_group", 5, 23, 23, 23, true, GateKind::kSilu},
-    {"_norm_first", 4, 32, 16, 32, false, GateKind::kSilu},
+    {"_norm_first", 4, 32, 8, 32, false, GateKind::kSilu},
 };
 constexpr int64_t kTimedGroup = 128;
 

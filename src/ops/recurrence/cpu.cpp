@@ -33,7 +33,7 @@ cpu::RecurrenceShape recurrence_shape(const Bind<Op>& node, int64_t pieces_of_se
 }
 template <typename Op>
 cpu::RecurrencePlan recurrence_plan(const Bind<Op>& node, int64_t pieces_of_sequence) {
-  return cpu::plan_recurrence(recurrence_shape(node, pieces_of_sequence), node.device.threads);
+  return cpu::plan_recurrence(recurrence_shape(node, pieces_of_sequence), node.device);
 }
 
 template <typename Op>

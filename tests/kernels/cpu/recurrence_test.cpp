@@ -79,6 +79,15 @@ TEST(Recurrence, InBf16IsRoundedOnce) {
   }
 }
 
+// With the processor's instructions for bf16, operands are rounded too; states and the solve are not.
+TEST(Recurrence, InBf16RoundsOperandsOfOutputs) {
+  for (const Rule rule : kRules) {
+    Problem p = problem_of(rule, sizes(rule, 150, 64), 1, 0, 3, DType::kBF16);
+    add_states(p, 5);
+    expect_close(p, computed(p, 1, true), expected(p), 6e-3);
+  }
+}
+
 // Nothing overflows or becomes NaN where a chunk forgets all, and what it forgets is what it should.
 TEST(Recurrence, ForgetsWithoutOverflow) {
   for (const Rule rule : kRules) {
@@ -158,9 +167,9 @@ TEST(Recurrence, SameBitsForAnyThreads) {
     // 40 value heads share a key head: several tasks have one group.
     Sizes n = sizes(rule, 70, 32);
     n.value_heads = rule == Rule::kChannel ? 3 : 40;
-    const Problem p = problem_of(rule, n, 0.5);
+    const Problem p = problem_of(rule, n, 0.5, 0, 1, DType::kBF16);
     testing::expect_same_bits([&] {
-      const Results found = computed(p, 3);
+      const Results found = computed(p, 3, true);
       std::vector<std::byte> bytes;
       for (const Numbers* of : {&found.out, &found.dmixed, &found.dg, &found.dbeta, &found.dbefore}) {
         const auto* const from = reinterpret_cast<const std::byte*>(of->data());
@@ -219,7 +228,7 @@ TEST(Recurrence, OfPiecesIsJoinedByTheirMaps) {
       Problem p = whole;
       p.shape.pieces = 4;
       p.shape.rows = 30;
-      const RecurrencePlan plan = plan_recurrence(p.shape, 1);
+      const RecurrencePlan plan = plan_recurrence(p.shape, device_of(1));
       const int64_t k = n.key_dim, states = p.states();
       const RecurrenceMaps maps{.sequences = 1,
                                 .pieces = 4,
@@ -261,7 +270,7 @@ TEST(Recurrence, GoesOnWithACache) {
         Problem part = rows_of(p, position, std::min<int64_t>(rows, 45 - position));
         part.shape.rows = rows;  // rows behind the new ones are never used
         if (rows > part.mixed.size() / part.shape.width) return;
-        const RecurrencePlan plan = plan_recurrence(part.shape, 1);
+        const RecurrencePlan plan = plan_recurrence(part.shape, device_of(1));
         Array o(dtype, rows * n.value_heads * n.value_dim), scratch = testing::scratch_of(plan.forward_bytes);
         recurrence_cached(plan, o.data(),
                           {.states = cache.f32(), .position = &position, .slot = &kSlot, .count = &count},
@@ -313,11 +322,11 @@ TEST(Recurrence, OfSkippedRowsSumsGradients) {
 TEST(Recurrence, NeedsScratchThatIsLinearInTheRows) {
   for (const Rule rule : kRules) {
     Sizes n = sizes(rule, 4096, 64);
-    const int64_t once = plan_recurrence(shape_of(rule, n), 1).backward_bytes,
-                  forward = plan_recurrence(shape_of(rule, n), 1).forward_bytes;
+    const int64_t once = plan_recurrence(shape_of(rule, n), device_of(1)).backward_bytes,
+                  forward = plan_recurrence(shape_of(rule, n), device_of(1)).forward_bytes;
     n.rows *= 2;
-    EXPECT_LT(plan_recurrence(shape_of(rule, n), 1).backward_bytes, 2 * once);
-    EXPECT_EQ(plan_recurrence(shape_of(rule, n), 1).forward_bytes, forward);
+    EXPECT_LT(plan_recurrence(shape_of(rule, n), device_of(1)).backward_bytes, 2 * once);
+    EXPECT_EQ(plan_recurrence(shape_of(rule, n), device_of(1)).forward_bytes, forward);
   }
 }
 

@@ -13,6 +13,13 @@ namespace strata::cpu::recurrence_testing {
 using testing::Array;
 using Numbers = std::vector<double>;
 
+inline hardware::DeviceSpec device_of(int threads, bool pairs = false) {
+  hardware::DeviceSpec device;
+  device.threads = threads;
+  device.isa.avx512_bf16 = pairs;
+  return device;
+}
+
 enum class Rule { kHead, kChannel, kSpace };  // decays a head or a channel; without delta
 
 struct Problem {
@@ -215,8 +222,8 @@ inline Results expected(const Problem& p) {
 }
 
 // What the kernels compute. Outputs and scratch hold NaN before.
-inline Results computed(const Problem& p, int threads = 1) {
-  const RecurrencePlan plan = plan_recurrence(p.shape, threads);
+inline Results computed(const Problem& p, int threads = 1, bool pairs = false) {
+  const RecurrencePlan plan = plan_recurrence(p.shape, device_of(threads, pairs));
   const DType dtype = p.shape.dtype;
   Array out(dtype, p.dout.size()), dmixed(dtype, p.mixed.size());
   Array dg(DType::kF32, static_cast<int64_t>(p.g.size())),
