@@ -18,7 +18,8 @@ struct LlamaDefaults {
   const char* activation_key = "hidden_act";
   const char* activation = "silu";
   std::optional<int64_t> pad_id = std::nullopt;
-  int64_t intermediate_size = 0;  // of a class without this key, whose layers all have experts; 0: there must be one
+  int64_t intermediate_size =
+      0;  // of a class without this key, whose layers all have experts; 0: there must be one
 };
 
 // Sizes, norms' eps, rotation, activation and ids.

@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "device/encode.h"
 #include "graph/localize.h"
+#include "ops/causal_convolution/causal_convolution.h"
 #include "program/collectives.h"
 #include "program/draft.h"
 #include "program/expert_passes.h"
@@ -265,7 +266,24 @@ void check_magnitude(const Request& request, const CompileOptions& options) {
 
 }  // namespace
 
+namespace {
+
+// Devices whose tables lack the ops of other mixers than attention refuse the families that have such.
+void require_mixers(const CompileOptions& options) {
+  const auto is_convolution = [](const device::Binding& row) {
+    return row.op == &ops::CausalConvolution::def;
+  };
+  const std::span<const device::Binding> table = options.target.bindings;
+  if (!options.model.has_states() || std::any_of(table.begin(), table.end(), is_convolution)) return;
+  throw ConfigError(
+      "[device.kind] found {}, which has no kernels yet for the layers of {} ({}); expected cpu",
+      options.target.spec.kind, options.model.family->name, models::blocks_of(options.model).attention);
+}
+
+}  // namespace
+
 Compiled compile_any(const std::vector<Request>& requests, const CompileOptions& options) {
+  require_mixers(options);
   for (const Request& request : requests) check_magnitude(request, options);
   Compiler compiler(requests, options);
   const int64_t budget = options.memory_budget;
