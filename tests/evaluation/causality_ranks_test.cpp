@@ -95,8 +95,12 @@ Found check(const Layout& layout, const std::string& preset, Plant plant, bool d
   program::CompileOptions options = leaky::options_of(plant);
   const models::Family* const family = options.model.family;
   options.model = program::small_model(preset);
+  if (options.model.has_states()) {
+    std::vector<layers::LayerKind>& kinds = options.model.layer_kinds;
+    for (size_t i = 0; kinds.size() < 4; ++i) kinds.push_back(layers::LayerKind(kinds[i]));
+  }
   options.model.layers = 4;
-  if (preset == "llama3-5m" || preset == kExperts) options.model.family = family;
+  if (plant != Plant::kNothing || preset == "llama3-5m" || preset == kExperts) options.model.family = family;
   if (preset == kExperts) {
     options.model.layers = 2;
     options.model.experts.count = 8;
@@ -165,6 +169,34 @@ TEST_P(OnRanks, CausalModelsAreCausal) {
     const Found found = check(GetParam(), preset, Plant::kNothing);
     EXPECT_TRUE(found.train.causal()) << preset << ": " << text_of(found.train);
     EXPECT_TRUE(found.evaluate.causal()) << preset << ": " << text_of(found.evaluate);
+  }
+}
+
+TEST_P(OnRanks, HybridsAreCausal) {
+  for (const char* preset : {"gdn-30m", "mamba2-30m"}) {
+    const bool shares_a_group =
+        GetParam().context == ContextKind::kUlysses && std::string(preset) == "mamba2-30m";
+    if (shares_a_group) continue;  // not compiled
+    const Found found = check(GetParam(), preset, Plant::kNothing);
+    EXPECT_TRUE(found.train.causal()) << preset << ": " << text_of(found.train);
+    EXPECT_TRUE(found.evaluate.causal()) << preset << ": " << text_of(found.evaluate);
+  }
+}
+
+TEST(OnRanksWithPieces, StatesOfTheWrongPieceAreNamed) {
+  for (const Layout& layout : kLayouts) {
+    const bool has_pieces =
+        layout.mesh.size(graph::Axis::kContext) > 1 && layout.context != ContextKind::kUlysses;
+    if (!has_pieces) continue;
+    for (const auto& [plant, op] : {std::pair{Plant::kConvolutionOfNextPiece, "causal_convolution"},
+                                    {Plant::kStateOfOwnPiece, "recurrence"}}) {
+      const Found found = check(layout, "gdn-30m", plant);
+      for (const Causality* one : {&found.train, &found.evaluate}) {
+        ASSERT_FALSE(one->causal()) << layout.name;
+        EXPECT_EQ(one->leaks[0].op, op) << layout.name << ": " << text_of(*one);
+        EXPECT_EQ(one->leaks[0].layer, 0);
+      }
+    }
   }
 }
 

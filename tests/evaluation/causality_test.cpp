@@ -7,6 +7,7 @@
 #include "checkpoint/huggingface.h"
 #include "checkpoint/weights.h"
 #include "leaky_model.h"
+#include "program/mesh_model.h"
 
 namespace strata::evaluation {
 namespace {
@@ -32,6 +33,31 @@ Causality check(Plant plant, const Making& making, int64_t micro_batches = 1, in
   request.kind = making.kind;
   const auto executor = leaky::make_executor(request, options);
   return check_causality(*executor, 0, {.positions = positions});
+}
+
+// A hybrid whose convolution or state runs from one document into the next.
+TEST(Causality, StatesThatRunIntoTheNextDocumentAreNamed) {
+  for (const auto& [plant, op] :
+       {std::pair{Plant::kConvolutionRunsOn, "causal_convolution"}, {Plant::kStateRunsOn, "recurrence"}}) {
+    for (const char* preset : {"gdn-30m", "mamba2-30m", "kda-30m"}) {
+      for (const Making& making : {kTrain, kRecomputed, kEvaluate}) {
+        program::CompileOptions options = leaky::options_of(plant);
+        const models::Family* const family = options.model.family;
+        options.model = program::small_model(preset);
+        options.model.family = family;
+        options.recompute = making.recompute;
+        program::Request request = program::request_for(options.model, 6);
+        request.kind = making.kind;
+        if (making.kind == Kind::kEvaluate) request.micro_batches = 1;
+        const auto executor = leaky::make_executor(request, options);
+        const Causality found = check_causality(*executor, 0, {.positions = 12});
+        ASSERT_FALSE(found.causal()) << preset;
+        EXPECT_EQ(found.leaks[0].op, op) << preset;
+        EXPECT_EQ(found.leaks[0].layer, 0);
+        EXPECT_GE(found.leaks[0].row, found.leaks[0].changed_to) << "a row of a later document";
+      }
+    }
+  }
 }
 
 struct Wanted {
@@ -189,7 +215,9 @@ INSTANTIATE_TEST_SUITE_P(All, GoldenModel,
                                          "t5", "t5-gated", "deepseek-v2", "deepseek-v3", "mixtral", "olmoe",
                                          "qwen2-moe", "qwen3-moe", "glm4-moe", "deepseek-v2-moe",
                                          "deepseek-v3-moe", "gpt-oss", "llama4", "llama4-top2", "switch",
-                                         "deepseek-v3-mtp", "glm4-moe-mtp"),
+                                         "deepseek-v3-mtp", "glm4-moe-mtp", "qwen3-next", "qwen3-5",
+                                         "qwen3-5-moe", "olmo-hybrid", "kimi-linear", "mamba2", "nemotron-h",
+                                         "granite-hybrid", "falcon-h1", "lfm2-moe"),
                          kName);
 
 }  // namespace

@@ -11,6 +11,8 @@
 #include "device/cpu/bindings.h"
 #include "fixtures/tiny_program.h"
 #include "ops/attention/attention.h"
+#include "ops/causal_convolution/causal_convolution.h"
+#include "ops/recurrence/recurrence.h"
 #include "ops/rules.h"
 #include "program/initialize.h"
 
@@ -59,6 +61,8 @@ inline const graph::OpDef kLeakyCarry{"leaky_carry", "elementwise", infer_as_fir
 inline const graph::OpDef kLeakyPositions{"leaky_positions", "elementwise", infer_as_first, cost, replicated};
 // A row's keys end `reach` rows after it, at most at the end of its sequence.
 inline const graph::OpDef kLeakyEnds{"leaky_ends", "elementwise", infer_as_first, cost, replicated};
+// Places in the sequence, as if it were one document.
+inline const graph::OpDef kLeakyPlaces{"leaky_places", "elementwise", infer_as_first, cost, replicated};
 // A weight scaled by the batch's last token.
 inline const graph::OpDef kLeakyTint{"leaky_tint", "elementwise", infer_as_first, cost, replicated};
 
@@ -134,6 +138,14 @@ inline device::BoundKernel bind_ends(const device::BindRequest& request) {
   });
 }
 
+inline device::BoundKernel bind_places(const device::BindRequest& request) {
+  return bound(request, [](device::Launch&, void* plan, std::byte* const* operands) {
+    const auto& sizes = *static_cast<const Sizes*>(plan);
+    auto* y = reinterpret_cast<int32_t*>(operands[1]);
+    for (int64_t r = 0; r < sizes.rows; ++r) y[r] = static_cast<int32_t>(r % sizes.attrs.length);
+  });
+}
+
 inline device::BoundKernel bind_tint(const device::BindRequest& request) {
   return bound(request, [](device::Launch&, void* plan, std::byte* const* operands) {
     const auto& sizes = *static_cast<const Sizes*>(plan);
@@ -152,6 +164,7 @@ inline std::span<const device::Binding> bindings() {
                              {&kLeakyCarry, bind_carry},
                              {&kLeakyPositions, bind_positions},
                              {&kLeakyEnds, bind_ends},
+                             {&kLeakyPlaces, bind_places},
                              {&kLeakyTint, bind_tint}});
     return rows;
   }();
@@ -176,7 +189,11 @@ enum class Plant {
   kBatchMeanOfHidden,
   kCarry,  // layer 1: from one micro-batch to the next
   kPositions,
-  kTint,  // the head
+  kTint,                    // the head
+  kConvolutionRunsOn,       // of layer 0, from one document into the next
+  kStateRunsOn,             // of layer 0, likewise
+  kConvolutionOfNextPiece,  // of layer 0: each piece of a shared sequence reads the tail of the piece after it
+  kStateOfOwnPiece,         // of layer 0: each piece begins with the state that it ends with
 };
 
 // The leak to plant. The family's build function has no argument for it.
@@ -217,6 +234,36 @@ inline void insert_before_attention(Graph& graph, int32_t layer, const graph::Op
   renumber(graph);
 }
 
+// The first node of an op in layer 0; the number of nodes if there is none.
+inline size_t first_of(const Graph& graph, const graph::OpDef& op) {
+  const auto& nodes = graph.nodes();
+  const auto found = std::find_if(nodes.begin(), nodes.end(),
+                                  [&](const Node& node) { return node.op == &op && node.layer == 0; });
+  return static_cast<size_t>(found - nodes.begin());
+}
+
+template <typename Op>
+void replace_input(Graph& graph, std::string_view name, ValueId value) {
+  const size_t at = first_of(graph, Op::def);
+  if (at == graph.nodes().size()) return;  // a stage without the layer
+  graph.nodes()[at].inputs[static_cast<size_t>(graph::position_of<Op::template In>(name))] = value;
+}
+
+// The map of each piece becomes that of the piece after it.
+inline void shift_maps(Graph& graph) {
+  const size_t at = first_of(graph, ops::ComposeMaps::def);
+  if (at == graph.nodes().size()) return;
+  const auto pieces = graph.nodes()[at].attrs.as<ops::RecurrenceAttrs>().pieces;
+  graph.set_layer(0);
+  const ValueId shifted =
+      graph::add<ops::ShiftPieces>(graph, {.x = graph.nodes()[at].inputs[0]}, {pieces, 1, true}).shifted;
+  graph.set_layer(kNone);
+  graph.nodes()[at].inputs[0] = shifted;
+  const auto first = graph.nodes().begin() + static_cast<std::ptrdiff_t>(at);
+  std::rotate(first, std::prev(graph.nodes().end()), graph.nodes().end());
+  renumber(graph);
+}
+
 inline void let_see(Graph& graph, int32_t layer, ValueId ends) {
   Node& node = graph.nodes().at(attention_of(graph, layer));
   auto attrs = node.attrs.as<ops::AttentionAttrs>();
@@ -240,6 +287,11 @@ inline models::Hidden build(const models::ModelConfig& config, layers::Context& 
   if (planted == Plant::kBothWays) layers::make_bidirectional(context);
   if (planted == Plant::kOffByOne) ends = ends_of(1);
   if (planted == Plant::kWindowAhead) ends = ends_of(5);
+  ValueId places = kNone;
+  if (planted == Plant::kConvolutionRunsOn || planted == Plant::kStateRunsOn) {
+    places = graph.add_node(kLeakyPlaces, {context.inputs.batch[Column::kPositions]},
+                            LeakAttrs{.length = context.rows.length})[0];
+  }
   if (planted == Plant::kPositions) {
     context.inputs.batch[Column::kPositions] = graph.add_node(
         kLeakyPositions, {context.inputs.batch[Column::kPositions], context.inputs.batch[Column::kTokens]},
@@ -271,6 +323,22 @@ inline models::Hidden build(const models::ModelConfig& config, layers::Context& 
       break;
     case Plant::kCarry:
       insert_before_attention(graph, 1, kLeakyCarry, {.micro_batches = planted_micro_batches});
+      break;
+    case Plant::kConvolutionRunsOn:
+      replace_input<ops::CausalConvolution>(graph, "positions", places);
+      break;
+    case Plant::kStateRunsOn:
+      replace_input<ops::Recurrence>(graph, "positions", places);
+      break;
+    case Plant::kConvolutionOfNextPiece:
+      if (const size_t at = first_of(graph, ops::ShiftPieces::def); at < graph.nodes().size()) {
+        auto attrs = graph.nodes()[at].attrs.as<ops::ShiftPiecesAttrs>();
+        attrs.back = true;
+        graph.nodes()[at].attrs = attrs;
+      }
+      break;
+    case Plant::kStateOfOwnPiece:
+      shift_maps(graph);
       break;
     case Plant::kTint:
       hidden.head =
