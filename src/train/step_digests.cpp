@@ -7,39 +7,55 @@
 #include <cstring>
 
 #include "base/hash.h"
+#include "ops/recurrence/recurrence.h"
 
 namespace strata::training {
 namespace {
 
+// The first element that is a NaN or an infinity; -1: there is none.
 template <typename T>
-bool all_finite(const std::byte* bytes, int64_t count) {
+int64_t first_fault(const std::byte* bytes, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
     T value;
     std::memcpy(&value, bytes + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
-    if (!std::isfinite(value)) return false;
+    if (!std::isfinite(value)) return i;
   }
-  return true;
+  return -1;
 }
 
-bool is_finite(DType dtype, const std::byte* bytes, int64_t size) {
+int64_t first_fault(DType dtype, const std::byte* bytes, int64_t size) {
   switch (dtype) {
     case DType::kF32:
-      return all_finite<float>(bytes, size / 4);
+      return first_fault<float>(bytes, size / 4);
     case DType::kF64:
-      return all_finite<double>(bytes, size / 8);
+      return first_fault<double>(bytes, size / 8);
     case DType::kBF16:
     case DType::kF16: {
       const uint16_t exponent = dtype == DType::kBF16 ? 0x7f80 : 0x7c00;  // of NaN and infinity
       for (int64_t i = 0; i < size / 2; ++i) {
         uint16_t bits = 0;
         std::memcpy(&bits, bytes + 2 * i, 2);
-        if ((bits & exponent) == exponent) return false;
+        if ((bits & exponent) == exponent) return i;
       }
-      return true;
+      return -1;
     }
     default:
-      return true;
+      return -1;
   }
+}
+
+// Where in its sequence an element of [N, columns] is, and of which head if a recurrence made it: its state has become
+// a NaN there.
+std::string place_of(const graph::Node& node, const graph::Value& value, const program::Request& request,
+                     int64_t element) {
+  const int64_t rows = request.sequences * request.sequence_length;
+  if (value.shape.rank() != 2 || value.shape[0] != rows) return "";
+  const int64_t columns = value.shape[1], row = element / columns;
+  std::string text =
+      fmt::format(", sequence {}, position {}", row / request.sequence_length, row % request.sequence_length);
+  if (node.op == &ops::Recurrence::def)
+    text += fmt::format(", head {}", element % columns / node.attrs.as<ops::RecurrenceAttrs>().value_dim);
+  return text;
 }
 
 }  // namespace
@@ -67,7 +83,7 @@ void StepDigests::instruction(size_t program, const program::Action& action, siz
     executor_.download_operand(program, action, instruction, node.inputs.size() + o, bytes_.data(), bytes);
     rows_.push_back(
         {.digest = hash64({reinterpret_cast<const char*>(bytes_.data()), static_cast<size_t>(bytes)}),
-         .finite = is_finite(value.dtype, bytes_.data(), bytes),
+         .fault = first_fault(value.dtype, bytes_.data(), bytes),
          .action = action,
          .node = instruction.node,
          .output = static_cast<int32_t>(o)});
@@ -95,9 +111,14 @@ std::optional<ComputedValue> StepDigests::first_difference(const StepDigests& ot
 }
 
 std::optional<ComputedValue> StepDigests::first_nonfinite() const {
-  const auto found = std::find_if(rows_.begin(), rows_.end(), [](const Row& row) { return !row.finite; });
+  const auto found = std::find_if(rows_.begin(), rows_.end(), [](const Row& row) { return row.fault >= 0; });
   if (found == rows_.end()) return std::nullopt;
-  return value_of(static_cast<size_t>(found - rows_.begin()));
+  ComputedValue first = value_of(static_cast<size_t>(found - rows_.begin()));
+  const program::Program& held = executor_.program(program_);
+  const graph::Node& node = held.graph.nodes()[static_cast<size_t>(found->node)];
+  const graph::Value& value = held.graph.value(node.outputs[static_cast<size_t>(found->output)]);
+  first.instruction += place_of(node, value, held.request, found->fault);
+  return first;
 }
 
 }  // namespace strata::training

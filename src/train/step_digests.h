@@ -35,13 +35,14 @@ class StepDigests final : public program::Executor::Observer {
 
   // The first output that differs from another execution's; nullopt: none.
   std::optional<ComputedValue> first_difference(const StepDigests& other) const;
-  // The first output that has a NaN or an infinity.
+  // The first output that has a NaN or an infinity; the instruction's text ends with its sequence, position and,
+  // of a recurrence, head.
   std::optional<ComputedValue> first_nonfinite() const;
 
  private:
   struct Row {
     uint64_t digest = 0;
-    bool finite = true;
+    int64_t fault = -1;  // the first element that is a NaN or an infinity
     program::Action action;
     int32_t node = 0, output = 0;
     bool operator==(const Row&) const = default;
