@@ -294,8 +294,9 @@ std::string explain_memory(const ProgramSet& set) {
                         region.values > 0 ? std::to_string(region.values) : "");
   }
   if (set.cache_bytes > 0) {
-    text += fmt::format("  the workspace begins with {} of keys and values while text is generated\n",
-                        bytes_text(static_cast<double>(set.cache_bytes)));
+    text += fmt::format("  the workspace begins with {} of {} while text is generated\n",
+                        bytes_text(static_cast<double>(set.cache_bytes)),
+                        set.options.model.has_states() ? "keys, values and states" : "keys and values");
   }
   if (const int64_t staging = save_staging_bytes(set); staging > 0) {
     text += fmt::format(
