@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "config/names.h"
+#include "config/precision.h"
 #include "config/resolve.h"
 #include "config/validate.h"
 #include "optim/definition.h"
@@ -90,6 +91,29 @@ void check_dispatch(const RunConfig& config, Report& report) {
   }
 }
 
+// Keys that change a part of a recipe need one that has it.
+void check_controls(const RunConfig& config, Report& report) {
+  const PrecisionTable& precision = config.precision;
+  const quantize::Recipe* const recipe =
+      computes_in_codes(config) ? quantize::find_recipe(recipe_name(config)) : nullptr;
+  const std::string found = recipe == nullptr ? "without precision.compute = \"fp8\" or \"fp4\""
+                                              : fmt::format("with precision.recipe = \"{}\"", recipe->name);
+  if (!precision.hadamard && (recipe == nullptr || !recipe->transforms_weight_gradient))
+    report("precision.hadamard",
+           "found false {}, expected the recipe nvfp4, which has the transform; leave it out", found);
+  if (precision.gradient_rounding != "auto" &&
+      (recipe == nullptr || !recipe->rounds_gradients_stochastically))
+    report("precision.gradient_rounding",
+           "found \"{}\" {}, expected the recipe nvfp4; others round to nearest, leave it out",
+           precision.gradient_rounding, found);
+  const bool is_modelled =
+      recipe != nullptr && recipe->input.along_rows.scale_type() == quantize::ScaleType::kF32;
+  if (precision.accumulation != quantize::PartialSums::kF32 && !is_modelled)
+    report("precision.accumulation",
+           "found \"{}\" {}, expected a recipe in fp8 other than mxfp8, as Hopper multiplies; leave it out",
+           spelled(precision.accumulation), found);
+}
+
 }  // namespace
 
 void check_precision(const RunConfig& config, Report& report) {
@@ -110,6 +134,7 @@ void check_precision(const RunConfig& config, Report& report) {
   }
   check_gather(config, report);
   check_dispatch(config, report);
+  check_controls(config, report);
   if (computes_in_codes(config) && config.device.kind == device::Kind::kCuda)
     report("precision.compute",
            "found {} with device.kind = \"cuda\": not yet in this version; take \"bf16\"",

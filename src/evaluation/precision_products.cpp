@@ -80,12 +80,12 @@ ExactRows rows_of_linear(const Product& product, const std::array<Matrix, 2>& so
   return exact;
 }
 
-// The part of a matmul of experts that one expert has: rows of ExactRows, by position, and what they are sums of.
+// The part of a matmul of experts that one expert has: rows of ExactRows, by position, and the rows of operands in them.
 struct Part {
   std::vector<int64_t> results, firsts, seconds;
 };
 
-// Adds what an expert gives to each row of its part.
+// Multiplies an expert's part, and adds the result to its rows.
 template <typename First, typename Second>
 void add_part(const Part& part, int64_t columns, int64_t depth, const First& first, const Second& second,
               ExactRows& exact) {

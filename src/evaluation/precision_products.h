@@ -40,7 +40,7 @@ struct Product {
   std::optional<ExpertsAt> experts = {};
 };
 
-// nullopt: the node is no matmul of codes, or computes forward again.
+// nullopt for any other node, and for those that compute forward again.
 std::optional<Product> product_of(const graph::Node& node);
 
 // Some rows of a result.
@@ -50,7 +50,7 @@ struct ExactRows {
 };
 
 // Rows of a result in fp64: all that cost at most `multiplications`, but at least 64 of them. `sources`: the operands
-// before they were quantised, as they are in the program. `ids`: of experts, [N · k]. `rows` and `columns`: of the result.
+// before they were quantised, in the layout of the program. `ids`: of experts, [N · k]. `rows` and `columns`: of the result.
 ExactRows exact_rows(const Product& product, const std::array<Matrix, 2>& sources,
                      const std::vector<int32_t>& ids, int64_t rows, int64_t columns, int64_t multiplications);
 

@@ -1,4 +1,5 @@
 // Contracts of [precision].
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <set>
@@ -285,13 +286,101 @@ void rounding(const std::string&) {
   EXPECT_TRUE(same(random.weights(1),
                    lab.run(kOneUpdate + Sets{"precision.weights=\"bf16\""}).weights(1)));  // the default
 }
+
+// How many nodes of an op a program has, and how many of them with a text in their attributes.
+struct NodeCount {
+  int64_t all = 0, with = 0;
+};
+NodeCount count_nodes(Lab& lab, const Sets& sets, const std::string& op, const std::string& attribute) {
+  NodeCount count;
+  const json explained = lab.explain({"--program"}, sets);
+  for (const auto& segment : explained.at("programs").at(0).at("segments")) {
+    for (const json& node : segment) {
+      if (node.at("op") != op) continue;
+      ++count.all;
+      count.with += has(" " + node.at("attributes").get<std::string>() + " ", " " + attribute + " ") ? 1 : 0;
+    }
+  }
+  return count;
+}
+
+const Sets kFp4{"precision.compute=\"fp4\"", "precision.keep=[\"head\"]"};
+
+// Only weight gradients pass the transform: the first loss is the same without, its gradient is not.
+void hadamard(const std::string&) {
+  Lab lab;
+  const Sets without = kFp4 + Sets{"precision.hadamard=false"};
+  EXPECT_GT(count_nodes(lab, kFp4, "quantize", "hadamard=1").with, 0);
+  EXPECT_EQ(count_nodes(lab, without, "quantize", "hadamard=1").with, 0);
+  const Seen usual = lab.run(kFp4), run = lab.run(without);
+  EXPECT_EQ(run.values("loss").at(0), usual.values("loss").at(0));
+  EXPECT_NE(run.values("grad_norm").at(0), usual.values("grad_norm").at(0));
+  EXPECT_NEAR(run.values("grad_norm").at(0), usual.values("grad_norm").at(0),
+              0.2 * usual.values("grad_norm").at(0));
+  EXPECT_TRUE(same(lab.run(kFp4 + Sets{"precision.hadamard=true"}).weights(2), usual.weights(2)));
+  EXPECT_TRUE(has(lab.refusal({"precision.compute=\"fp8\"", "precision.hadamard=false"}),
+                  "expected the recipe nvfp4"));
+  EXPECT_TRUE(has(lab.refusal({"precision.hadamard=false"}), "without precision.compute"));
+}
+
+// Likewise only gradients are rounded stochastically; another seed changes them, and not those to nearest.
+void gradient_rounding(const std::string&) {
+  Lab lab;
+  const auto with = [&](const char* kind) {
+    return kFp4 + Sets{std::string("precision.gradient_rounding=\"") + kind + "\""};
+  };
+  EXPECT_GT(count_nodes(lab, kFp4, "quantize", "stochastic=1").with, 0);
+  EXPECT_EQ(count_nodes(lab, with("nearest"), "quantize", "stochastic=1").with, 0);
+  const Seen usual = lab.run(kFp4), nearest = lab.run(with("nearest"));
+  EXPECT_EQ(nearest.values("loss").at(0), usual.values("loss").at(0));
+  EXPECT_NE(nearest.values("grad_norm").at(0), usual.values("grad_norm").at(0));
+  for (const char* kind : {"auto", "stochastic"})
+    EXPECT_TRUE(same(lab.run(with(kind)).weights(2), usual.weights(2))) << kind;
+  EXPECT_TRUE(has(lab.refusal({"precision.compute=\"fp8\"", "precision.gradient_rounding=\"stochastic\""}),
+                  "expected the recipe nvfp4"));
+  EXPECT_TRUE(has(lab.refusal({"precision.gradient_rounding=\"nearest\""}), "without precision.compute"));
+}
+
+// tests/kernels/cpu/scaled_gemm_test.cpp has the sums themselves: 14 bits are less than those of fp32 and more than the
+// 8 of results.
+void accumulation(const std::string&) {
+  Lab lab;
+  const Sets tensor{"precision.compute=\"fp8\"", "precision.recipe=\"tensor\"", "precision.keep=[\"head\"]",
+                    "training.steps=1"};
+  const auto with = [&](const char* kind) {
+    return tensor + Sets{std::string("precision.accumulation=\"") + kind + "\""};
+  };
+  const Seen usual = lab.run(tensor);
+  EXPECT_TRUE(same(lab.run(with("fp32")).weights(1), usual.weights(1)));
+  for (const char* kind : {"hopper", "hopper_promoted"}) {
+    for (const char* op : {"scaled_linear", "scaled_linear_grad_input", "scaled_linear_grad_weight"}) {
+      const NodeCount nodes = count_nodes(lab, with(kind), op, std::string("sums=") + kind);
+      EXPECT_GT(nodes.all, 0) << op;
+      EXPECT_EQ(nodes.with, nodes.all) << op;
+    }
+    const Seen run = lab.run(with(kind));
+    EXPECT_NE(run.values("grad_norm").at(0), usual.values("grad_norm").at(0)) << kind;
+    EXPECT_NEAR(run.values("loss").at(0), usual.values("loss").at(0), 0.003) << kind;
+  }
+  EXPECT_TRUE(has(lab.refusal({"precision.accumulation=\"hopper\""}), "without precision.compute"));
+  for (const Sets& sets : {kFp4, Sets{"precision.compute=\"fp8\"", "precision.recipe=\"mxfp8\""}})
+    EXPECT_TRUE(has(lab.refusal(sets + Sets{"precision.accumulation=\"hopper\""}), "precision.accumulation"));
+}
+
 }  // namespace
 
 Contracts precision_keys() {
-  return {{"precision.compute", compute},   {"precision.loss_scale", loss_scale},
-          {"precision.residual", residual}, {"precision.recipe", recipe},
-          {"precision.keep", keep},         {"precision.gather", gather},
-          {"precision.weights", weights},   {"precision.rounding", rounding}};
+  return {{"precision.compute", compute},
+          {"precision.loss_scale", loss_scale},
+          {"precision.residual", residual},
+          {"precision.recipe", recipe},
+          {"precision.keep", keep},
+          {"precision.gather", gather},
+          {"precision.weights", weights},
+          {"precision.rounding", rounding},
+          {"precision.hadamard", hadamard},
+          {"precision.gradient_rounding", gradient_rounding},
+          {"precision.accumulation", accumulation}};
 }
 
 }  // namespace strata::contracts
