@@ -295,7 +295,7 @@ TEST_F(PackedFiles, MismatchedTensorsAreNamed) {
        "contains 'w' both plain and in blocks"}};
   for (const auto& [header, message] : files) {
     std::ofstream(file(), std::ios::binary) << file_of(header);
-    EXPECT_NE(error_of("w").find(message), std::string::npos) << error_of("w");
+    EXPECT_NE(error_of("w").find(message), std::string::npos) << header << "\n" << error_of("w");
   }
 }
 

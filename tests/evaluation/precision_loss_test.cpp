@@ -280,6 +280,16 @@ TEST(PrecisionLoss, OfExpertsIsThatOfAPlainComputation) {
   EXPECT_TRUE(has_fewer);
 }
 
+// Its scales are of whole tensors, with and without the other parts of the recipe.
+TEST(PrecisionLoss, Nvfp4LeavesExperts) {
+  quantize::Recipe recipe = *quantize::find_recipe("nvfp4");
+  recipe.rounds_gradients_stochastically = recipe.transforms_weight_gradient = false;
+  Model model(recipe, "moe-30m-a10m");
+  const auto products = measure_precision(model.executor(), 0);
+  EXPECT_EQ(products.size(), 2U * 2 * 3) << "of each of 2 blocks: qkv, attention's output";
+  for (const ProductLoss& loss : products) EXPECT_FALSE(loss.op.starts_with("scaled_experts")) << loss.op;
+}
+
 TEST(PrecisionLoss, IsWithinTheGatesOfEveryRecipe) {
   for (const quantize::Recipe& recipe : quantize::recipes()) {
     Model model(recipe);
