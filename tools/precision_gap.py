@@ -15,8 +15,8 @@ METRIC = "eval/held-out/loss"
 # The most that a recipe may cost, as a share of the loss; for block the mean over its seeds.
 LIMITS = {"block": 0.0025, "nvfp4": 0.015, "fp16": 0.0025, "bf16_weights": 0.0025}
 LIMIT_OF_8_BITS = 0.005
-# bf16 itself, and a control that is expected to be worse.
-PLAIN = ("bf16", "bf16_micro", "bf16_weights_nearest")
+# bf16 itself, and controls that are expected to be worse.
+PLAIN = ("bf16", "bf16_micro", "bf16_weights_nearest", "nvfp4_plain", "tensor_hopper")
 WIDTH, ROW, TOP, LEFT, RIGHT = 760, 24, 64, 210, 30
 
 

@@ -7,7 +7,9 @@
 #include <limits>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <span>
+#include <utility>
 
 #include "base/error.h"
 #include "base/parallel.h"
@@ -20,6 +22,18 @@ namespace {
 constexpr int64_t kGroupBytes = 16;  // and their bytes
 constexpr std::string_view kScaleInverse = "_scale_inv", kScale = "_scale", kBlocks = "_blocks",
                            kScales = "_scales";
+
+// The floats of 8 bits by safetensors' names. It has names of 6 bits too, but no order of their bits in bytes.
+std::optional<quantize::Format> fp8_format(std::string_view dtype_name) {
+  using quantize::Format;
+  constexpr std::pair<std::string_view, Format> kNames[] = {{"F8_E4M3", Format::kE4M3},
+                                                            {"F8_E5M2", Format::kE5M2},
+                                                            {"F8_E4M3FNUZ", Format::kE4M3Fnuz},
+                                                            {"F8_E5M2FNUZ", Format::kE5M2Fnuz}};
+  for (const auto& [name, format] : kNames)
+    if (name == dtype_name) return format;
+  return std::nullopt;
+}
 
 // A scale that is zero, negative or not finite is of no quantiser.
 void check_scales(const TensorSource::Entry& entry, int64_t first, std::span<const float> scales) {
@@ -41,10 +55,11 @@ class Unpacked {
 
 class Fp8Blocks final : public Unpacked {
  public:
-  Fp8Blocks(TensorSource::Entry weight, TensorSource::Entry scales) : weight_(weight), scales_(scales) {}
+  Fp8Blocks(TensorSource::Entry weight, quantize::Format format, TensorSource::Entry scales)
+      : weight_(weight), format_(format), scales_(scales) {}
 
   void make(int64_t first, int64_t count, float* out) const override {
-    const auto& numbers = quantize::values_of(quantize::Format::kE4M3);
+    const auto& numbers = quantize::values_of(format_);
     const int64_t columns = weight_.tensor->shape[1], blocks = scales_.tensor->shape[1];
     std::vector<uint8_t> bytes(static_cast<size_t>(count));
     weight_.file->read(*weight_.tensor, static_cast<uint64_t>(first), bytes.data(), bytes.size());
@@ -62,17 +77,19 @@ class Fp8Blocks final : public Unpacked {
   }
 
  private:
-  TensorSource::Entry weight_, scales_;
+  TensorSource::Entry weight_;
+  quantize::Format format_;
+  TensorSource::Entry scales_;
 };
 
 // One scale for all weights, or one a row.
 class Fp8Scaled final : public Unpacked {
  public:
-  Fp8Scaled(TensorSource::Entry weight, std::vector<float> scales)
-      : weight_(weight), scales_(std::move(scales)) {}
+  Fp8Scaled(TensorSource::Entry weight, quantize::Format format, std::vector<float> scales)
+      : weight_(weight), format_(format), scales_(std::move(scales)) {}
 
   void make(int64_t first, int64_t count, float* out) const override {
-    const auto& numbers = quantize::values_of(quantize::Format::kE4M3);
+    const auto& numbers = quantize::values_of(format_);
     const int64_t columns =
         scales_.size() == 1 ? std::numeric_limits<int64_t>::max() : weight_.tensor->shape[1];
     std::vector<uint8_t> bytes(static_cast<size_t>(count));
@@ -83,6 +100,7 @@ class Fp8Scaled final : public Unpacked {
 
  private:
   TensorSource::Entry weight_;
+  quantize::Format format_;
   std::vector<float> scales_;
 };
 
@@ -246,32 +264,37 @@ void unpack_weights(TensorSource& source) {
     const TensorInfo& scale = *scales.tensor;
     if (const auto* weight = partner(source, name, kScaleInverse, "")) {
       const Shape& shape = weight->tensor->shape;
-      if (weight->tensor->dtype_name != "F8_E4M3" || scale.dtype != DType::kF32 || shape.rank() != 2 ||
+      const auto format = fp8_format(weight->tensor->dtype_name);
+      if (!format || scale.dtype != DType::kF32 || shape.rank() != 2 ||
           !(scale.shape == Shape{fp8_blocks_in(shape[0]), fp8_blocks_in(shape[1])}))
         refuse_shapes(source, *weight->tensor, scale,
                       "F8_E4M3 [R, C] and an F32 scale for each block of 128 by 128");
-      add(*weight, weight->tensor->name, shape, std::make_unique<Fp8Blocks>(*weight, scales));
+      add(*weight, weight->tensor->name, shape, std::make_unique<Fp8Blocks>(*weight, *format, scales));
       parts.push_back(weight->tensor->name);
       parts.push_back(name);
     } else if (const auto* scaled = partner(source, name, kScale, "")) {
       const Shape& shape = scaled->tensor->shape;
       const int64_t count = scale.shape.elements();
       // Files with integers have such scales too; they are refused by their dtype later.
-      if (scaled->tensor->dtype != DType::kE4M3) continue;
+      const auto format = fp8_format(scaled->tensor->dtype_name);
+      if (!format) continue;
       if (shape.rank() != 2 || (count != 1 && !(scale.shape == Shape{shape[0], 1})) || !scale.dtype ||
           !is_float(*scale.dtype))
         refuse_shapes(source, *scaled->tensor, scale,
                       "F8_E4M3 [R, C] and one scale, or one for each row: [R, 1]");
-      add(*scaled, scaled->tensor->name, shape, std::make_unique<Fp8Scaled>(*scaled, scales_of(scales)));
+      add(*scaled, scaled->tensor->name, shape,
+          std::make_unique<Fp8Scaled>(*scaled, *format, scales_of(scales)));
       parts.push_back(scaled->tensor->name);
       parts.push_back(name);
     } else if (const auto* blocks = partner(source, name, kScales, kBlocks)) {
       const Shape &shape = blocks->tensor->shape, &groups = scale.shape;
+      int64_t inputs = 0, rows = 0;  // of one expert, and of all
       if (blocks->tensor->dtype != DType::kU8 || scale.dtype != DType::kU8 || groups.rank() != 3 ||
-          !(shape == Shape{groups[0], groups[1], groups[2], kGroupBytes}))
+          !(shape == Shape{groups[0], groups[1], groups[2], kGroupBytes}) ||
+          __builtin_mul_overflow(kMxfp4Block, groups[2], &inputs) ||
+          __builtin_mul_overflow(groups[0], inputs, &rows))
         refuse_shapes(source, *blocks->tensor, scale, "U8 [E, O, G, 16] and U8 [E, O, G]");
-      add(*blocks, name.substr(0, name.size() - kScales.size()),
-          {groups[0], kMxfp4Block * groups[2], groups[1]},
+      add(*blocks, name.substr(0, name.size() - kScales.size()), {groups[0], inputs, groups[1]},
           std::make_unique<Mxfp4Experts>(*blocks, scales, cache));
       parts.push_back(blocks->tensor->name);
       parts.push_back(name);

@@ -22,6 +22,7 @@
 #include "optim/optimizer.h"
 #include "optim/schedule.h"
 #include "program/passes.h"
+#include "quantize/partial_sums.h"
 #include "tensor/dtype.h"
 
 namespace strata::config {
@@ -184,6 +185,10 @@ struct PrecisionTable {
   optim::Rounding rounding = optim::Rounding::kStochastic;
   OrWord<double> loss_scale;  // word: "dynamic"
   std::string dispatch = "auto";
+  // Controls for studies of precision.
+  bool hadamard = true;
+  std::string gradient_rounding = "auto";
+  quantize::PartialSums accumulation = quantize::PartialSums::kF32;
 };
 
 struct MemoryTable {

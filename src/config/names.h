@@ -77,6 +77,10 @@ inline Names<DType> names_of(DType) {
           {DType::kE4M3, "fp8"},
           {DType::kE2M1, "fp4"}};
 }
+inline Names<quantize::PartialSums> names_of(quantize::PartialSums) {
+  using enum quantize::PartialSums;
+  return {{kF32, "fp32"}, {kHopper, "hopper"}, {kHopperPromoted, "hopper_promoted"}};
+}
 inline Names<program::Recompute> names_of(program::Recompute) {
   using enum program::Recompute;
   return named({kNone, kSelective, kFull});

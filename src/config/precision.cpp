@@ -98,9 +98,12 @@ std::shared_ptr<const program::Precision> precision_of(const RunConfig& config,
   const quantize::Recipe* const recipe = quantize::find_recipe(config.precision.recipe);
   STRATA_CHECK(recipe != nullptr, "no recipe {}", config.precision.recipe);
   const Keep keep(config.precision.keep, model);
+  quantize::Recipe own = *recipe;
+  if (!config.precision.hadamard) own.transforms_weight_gradient = false;
+  if (config.precision.gradient_rounding == "nearest") own.rounds_gradients_stochastically = false;
   return std::make_shared<const program::Precision>(program::Precision{
-      .recipe = *recipe,
-      .sums = {},
+      .recipe = own,
+      .sums = config.precision.accumulation,
       .gathers = gathers_of(config),
       .keeps =
           [keep](const std::string& name, const graph::Parameter& parameter) {

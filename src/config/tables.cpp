@@ -276,6 +276,13 @@ TableSpec precision_table() {
               "Type in which rows go to experts on other ranks; auto: fp8 if the recipe is fp8 and its weight "
               "gradients are, otherwise the residual stream's.",
               choice({"auto", "fp8", "bf16"})),
+          key("hadamard", &PrecisionTable::hadamard,
+              "false: nvfp4 without the Hadamard transform of weight gradients, for comparison."),
+          key("gradient_rounding", &PrecisionTable::gradient_rounding,
+              "How nvfp4 rounds gradients; auto: stochastic.", choice({"auto", "stochastic", "nearest"})),
+          key("accumulation", &PrecisionTable::accumulation,
+              "Sums of matmuls of fp8 outside experts. hopper: cut to 14 bits, as Hopper's tensor cores do; "
+              "hopper_promoted: likewise, added to fp32 every 128. Both are models of that device, and slow."),
       });
 }
 

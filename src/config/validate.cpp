@@ -1,9 +1,7 @@
 #include <algorithm>
-#include <cmath>
 #include <set>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "base/file_name.h"
 #include "config/inject.h"
 #include "config/keys.h"
@@ -11,15 +9,15 @@
 #include "config/names.h"
 #include "config/ramp.h"
 #include "config/resolve.h"
+#include "config/validate.h"
 #include "evaluation/task_names.h"
-#include "optim/definition.h"
 
 namespace strata::config {
 namespace {
 
 class Checker {
  public:
-  explicit Checker(const RunConfig& config) : config_(config), issues_(config.reading_issues) {}
+  explicit Checker(const RunConfig& config) : config_(config), report_(config) {}
 
   std::vector<Issue> run() {
     check_later();
@@ -33,23 +31,19 @@ class Checker {
     check_groups();
     check_eval();
     check_log();
-    check_recovery();
+    check_recovery(config_, report_);
     check_inject();
+    check_precision(config_, report_);
     check_not_yet();
-    return std::move(issues_);
+    return report_.take();
   }
 
  private:
-  // A key that could not be read already has an error; errors derived from its default would be confusing.
-  bool unread(const std::string& key) const {
-    return std::any_of(config_.reading_issues.begin(), config_.reading_issues.end(),
-                       [&](const Issue& issue) { return issue.key == key; });
-  }
+  bool unread(const std::string& key) const { return report_.unread(key); }
 
   template <typename... Args>
   void report(const std::string& key, fmt::format_string<Args...> format, Args&&... args) {
-    if (!unread(key))
-      issues_.push_back({key, config_.origin_of(key), fmt::format(format, std::forward<Args>(args)...)});
+    report_(key, format, std::forward<Args>(args)...);
   }
 
   void check_file_name(const std::string& key, const std::string& name) {
@@ -329,206 +323,12 @@ class Checker {
     report("log.layers", "found {}, expected steps, such as \"10 steps\", or \"never\"", to_string(layers));
   }
 
-  void check_recovery() {
-    const RecoveryTable& recovery = config_.recovery;
-    if (recovery.snapshot.kind != Interval::Kind::kNever &&
-        recovery.snapshot.kind != Interval::Kind::kSteps) {
-      report("recovery.snapshot", "found {}, expected steps, such as \"50 steps\", or \"never\"",
-             to_string(recovery.snapshot));
-    }
-    if (recovery.compare_replicas.kind != Interval::Kind::kNever &&
-        recovery.compare_replicas.kind != Interval::Kind::kAuto &&
-        recovery.compare_replicas.kind != Interval::Kind::kSteps) {
-      report("recovery.compare_replicas",
-             "found {}, expected steps, such as \"10 steps\", \"auto\" or \"never\"",
-             to_string(recovery.compare_replicas));
-    }
-    if (recovery.recompute_check.kind != Interval::Kind::kNever &&
-        recovery.recompute_check.kind != Interval::Kind::kSteps) {
-      report("recovery.recompute_check", "found {}, expected steps, such as \"100 steps\", or \"never\"",
-             to_string(recovery.recompute_check));
-    }
-    if (recovery.copies.kind == Interval::Kind::kSeconds || recovery.copies.kind == Interval::Kind::kTokens) {
-      report("recovery.copies", "found {}, expected steps, such as \"20 steps\", \"auto\" or \"never\"",
-             to_string(recovery.copies));
-    }
-    if (!recovery.detection_delay.is_word() && recovery.snapshot.kind == Interval::Kind::kSteps &&
-        recovery.snapshot.count > *recovery.detection_delay) {
-      report(
-          "recovery.detection_delay",
-          "found {}, which is shorter than the interval of snapshots ({}): none would be old enough when an "
-          "error is noticed; expected at least {}",
-          *recovery.detection_delay, to_string(recovery.snapshot), recovery.snapshot.count);
-    }
-    if (recovery.rules == RecoveryRules::kNone && !recovery.rule.empty())
-      report("recovery.rules", "found \"none\" and [[recovery.rule]], expected one of them");
-    for (size_t i = 0; i < recovery.rule.size(); ++i) check_rule(recovery.rule[i], i);
-  }
-
-  void check_rule(const RecoveryRule& rule, size_t index) {
-    using enum RecoveryRule::When;
-    using enum RecoveryRule::Action;
-    const std::string path = fmt::format("recovery.rule.{}", index);
-    if (!rule.when && !unread(path + ".when"))
-      report(path + ".when", "found none, expected an event, such as \"loss_spike\"");
-    if (!rule.action && !unread(path + ".action"))
-      report(path + ".action", "found none, expected a reaction, such as \"skip_update\"");
-    if (!rule.when || !rule.action) return;
-    const bool is_spike = rule.when == kLossSpike || rule.when == kGradSpike;
-    const bool has_threshold = is_spike || rule.when == kLossHigh || rule.when == kDivergence ||
-                               rule.when == kPlateau || rule.when == kLogitGrowth;
-    const std::string_view when = spelled(*rule.when), action = spelled(*rule.action);
-    if (!rule.preset.is_word() && !is_spike)
-      report(path + ".preset", "found it with when = \"{}\"; presets are for loss_spike and grad_spike",
-             when);
-    if (!rule.threshold.is_word() && !has_threshold)
-      report(path + ".threshold", "found it with when = \"{}\", which has none; leave it out", when);
-    if (rule.preset == optim::SpikePreset::kZClip && rule.when == kLossSpike)
-      report(path + ".preset", "found \"zclip\" for the loss, expected when = \"grad_spike\"");
-    if (rule.action == kClip && rule.when != kGradSpike)
-      report(path + ".action", "found \"clip\" with when = \"{}\", expected when = \"grad_spike\"", when);
-    // An update can be left out only for what its own step shows.
-    if (rule.action == kSkipUpdate && !is_spike && rule.when != kNonfinite) {
-      report(path + ".action",
-             "found \"skip_update\" with when = \"{}\", which is known only after the update; expected "
-             "rollback_skip, rollback, ease_lr, alert or stop",
-             when);
-    }
-    if (rule.when == kNonfinite &&
-        (rule.action == kEaseLr || rule.action == kShrinkEmbedding || rule.action == kAlert)) {
-      report(path + ".action",
-             "found \"{}\" with when = \"nonfinite\": such an update is never made; expected skip_update, "
-             "rollback, rollback_skip or stop",
-             action);
-    }
-    if (is_spike && !rule.window.is_word() && rule.preset == optim::SpikePreset::kOlmo && *rule.window < 20)
-      report(path + ".window", "found {}: the rule could never fire; olmo needs 20 values", *rule.window);
-    const int64_t last = config_.training.tokens ? 0 : config_.training.steps;
-    if (!rule.window.is_word() && last > 0 && *rule.window >= last &&
-        rule.preset == optim::SpikePreset::kMegatron) {
-      report(path + ".window", "found {} for a run of {} steps: the rule could never fire; expected less",
-             *rule.window, last);
-    }
-  }
-
   void check_inject() {
     if (const std::string wrong = inject_error(config_); !wrong.empty()) report("debug.inject", "{}", wrong);
   }
 
-  // A weight is gathered in fp32 or as matmuls read it: any other type would make the layout change its rounding.
-  void check_gather() {
-    const PrecisionTable& precision = config_.precision;
-    const bool reads_codes = precision.compute == DType::kE4M3;
-    if (precision.gather == "fp8" && !reads_codes) {
-      report("precision.gather", "found \"fp8\" without precision.compute = \"fp8\"; expected \"auto\"");
-    } else if (precision.gather == "bf16" &&
-               (computes_in_codes(config_) ||
-                (!precision.compute.is_word() && precision.compute != DType::kBF16))) {
-      report(
-          "precision.gather",
-          "found \"bf16\" with precision.compute = \"{}\", whose matmuls read another type; expected \"auto\"",
-          spelled(*precision.compute));
-    }
-  }
-
-  // Weights and moments in fewer bits than fp32.
-  void check_storage() {
-    const OptimizerTable& optimizer = config_.optimizer;
-    const bool low_weights = config_.precision.weights != DType::kF32;
-    const bool low_moments = optimizer.state_dtype != StateDtype::kFp32;
-    for (size_t i = 0; i < optimizer.constants.size(); ++i) {
-      if (!optimizer.uses(static_cast<OptimizerKind>(i))) continue;
-      const optim::Definition& definition = optimizer.constants[i].definition();
-      if (low_weights && !definition.low_weights)
-        report(
-            "precision.weights",
-            "found \"bf16\" with the optimizer {}, which needs fp32; expected adamw, lion, adopt or adamw8bit",
-            definition.name);
-      if (low_moments && !definition.low_moments)
-        report(
-            "optimizer.state_dtype",
-            "found \"{}\" with the optimizer {}, whose states have one type; expected adamw, lion or adopt, or "
-            "\"fp32\"",
-            optimizer.state_dtype == StateDtype::kFp8 ? "fp8" : "bf16", definition.name);
-    }
-    if (config_.device.kind.is_word() || config_.device.kind != device::Kind::kCuda) return;
-    const char* const kOnProcessors =
-        "found another type than fp32 with device.kind = \"cuda\": not yet; expected "
-        "\"fp32\", or device.kind = \"cpu\"";
-    if (low_weights) report("precision.weights", "{}", kOnProcessors);
-    if (low_moments) report("optimizer.state_dtype", "{}", kOnProcessors);
-  }
-
-  void check_loss_scale(double scale, bool is_fp16) {
-    if (!is_fp16) {
-      report(
-          "precision.loss_scale",
-          "found {} without precision.compute = \"fp16\", the only format whose loss is scaled; leave it out",
-          scale);
-      return;
-    }
-    int exponent = 0;
-    if (std::frexp(scale, &exponent) == 0.5) return;
-    const double below = std::ldexp(0.5, exponent);
-    report("precision.loss_scale", "found {}, expected a power of two, such as {} or {}", scale, below,
-           2 * below);
-  }
-
-  void check_dispatch() {
-    const PrecisionTable& precision = config_.precision;
-    const std::string compute =
-        precision.compute.is_word() ? "auto" : std::string(spelled(*precision.compute));
-    if (precision.dispatch == "fp8" && precision.compute != DType::kE4M3) {
-      report(
-          "precision.dispatch",
-          "found \"fp8\" with precision.compute = \"{}\", expected \"auto\": rows travel in codes only where "
-          "experts multiply these",
-          compute);
-    } else if (precision.dispatch == "fp8" && precision.recipe == "row_hp_wgrad") {
-      report(
-          "precision.dispatch",
-          "found \"fp8\" with precision.recipe = \"row_hp_wgrad\", whose weight gradients read rows in bf16; "
-          "expected \"bf16\" or \"auto\"");
-    } else if (precision.dispatch == "bf16" && !precision.compute.is_word() &&
-               activation_dtype(config_) != DType::kBF16) {
-      report("precision.dispatch",
-             "found \"bf16\" with precision.compute = \"{}\", expected \"auto\": rows travel in the residual "
-             "stream's type",
-             compute);
-    }
-  }
-
   // Values that this version does not support; ignoring them would train another model than requested.
   void check_not_yet() {
-    const char* const kNotYet = "not yet in this version; leave it out";
-    const PrecisionTable& precision = config_.precision;
-    if (!precision.residual.is_word() && !precision.compute.is_word() &&
-        precision.residual != activation_dtype(config_)) {
-      report("precision.residual", "found another type than precision.compute: {}", kNotYet);
-    }
-    if (precision.recipe != "auto") {
-      const bool is_of_4_bits = precision.recipe == "nvfp4";
-      const DType needed = is_of_4_bits ? DType::kE2M1 : DType::kE4M3;
-      if (precision.compute != needed)
-        report("precision.recipe", "found \"{}\" with precision.compute = {}, expected \"{}\"",
-               precision.recipe,
-               precision.compute.is_word() ? "\"auto\"" : fmt::format("\"{}\"", spelled(*precision.compute)),
-               spelled(needed));
-    }
-    check_gather();
-    check_dispatch();
-    if (computes_in_codes(config_) && config_.device.kind == device::Kind::kCuda)
-      report("precision.compute",
-             "found {} with device.kind = \"cuda\": not yet in this version; take \"bf16\"",
-             spelled(*precision.compute));
-    const bool is_fp16 = precision.compute == DType::kF16;
-    if (is_fp16 && config_.device.kind == device::Kind::kCuda) {
-      report("precision.compute",
-             "found \"fp16\" with device.kind = \"cuda\": not yet in this version; take \"bf16\", or "
-             "the device \"cpu\"");
-    }
-    if (!precision.loss_scale.is_word()) check_loss_scale(*precision.loss_scale, is_fp16);
-    check_storage();
     if (config_.debug.reference_kernels && !config_.device.kind.is_word() &&
         config_.device.kind == device::Kind::kCuda) {
       report(
@@ -546,7 +346,7 @@ class Checker {
   }
 
   const RunConfig& config_;
-  std::vector<Issue> issues_;
+  Report report_;
 };
 
 }  // namespace
@@ -577,83 +377,6 @@ std::vector<Issue> validate(const RunConfig& config, std::span<const IssueHook> 
     return a_file && a.origin.file == b.origin.file && a.origin.line < b.origin.line;
   });
   return issues;
-}
-
-namespace {
-
-// A model's config.json may ask for dropout, which training here does not have.
-void warn_of_dropout(const RunConfig& config, std::vector<Issue>& out) {
-  std::string keys;
-  try {
-    for (const auto& [key, rate] : resolve_model(config).dropout) {
-      // Applies to heads that pretraining does not have.
-      if (key == "classifier_dropout" || key == "summary_first_dropout") continue;
-      keys += fmt::format("{}{} = {}", keys.empty() ? "" : ", ", key, rate);
-    }
-  } catch (const Error&) {  // validation reports the error
-  }
-  if (keys.empty()) return;
-  const std::string key = config.model.from.empty() ? "model.override" : "model.from";
-  out.push_back(
-      {key, config.origin_of(key),
-       fmt::format("found {} in the model's config.json: training runs without dropout; the config.json "
-                   "that it writes keeps the values for other programs",
-                   keys)});
-}
-
-}  // namespace
-
-std::vector<Issue> warnings(const RunConfig& config) {
-  std::vector<Issue> out;
-  if (config.debug.reference_kernels) {
-    out.push_back({"debug.reference_kernels", config.origin_of("debug.reference_kernels"),
-                   "found true: every op is computed from its formula in fp64, many times slower"});
-  }
-  warn_of_dropout(config, out);
-  if (config.parallel.pipeline > 1 && config.eval.sample_tokens > 0) {
-    out.push_back({"parallel.pipeline", config.origin_of("parallel.pipeline"),
-                   fmt::format("found {}: no samples are written, because each rank of a pipeline holds only "
-                               "some layers; use strata generate on a checkpoint",
-                               config.parallel.pipeline)});
-  }
-  for (const Range& range : config.profile.steps) {
-    if (range.first >= 1 && range.last <= total_steps(config)) continue;
-    out.push_back(
-        {"profile.steps", config.origin_of("profile.steps"),
-         fmt::format("found {} to {}, but the run has steps 1 to {}: no trace is written of the others",
-                     range.first, range.last, total_steps(config))});
-  }
-  if (const auto command = alert_command(config); !command.empty() && !find_program(command[0])) {
-    out.push_back(
-        {"log.alert_command", config.origin_of("log.alert_command"),
-         fmt::format("found \"{}\", which is not a program on PATH: alerts will not be sent; expected "
-                     "a list of the program and its arguments, which no shell reads",
-                     command[0])});
-  }
-  if (const std::string unfinished = unfinished_ramp(config); !unfinished.empty())
-    out.push_back(
-        {unfinished, config.origin_of(unfinished), "the run ends before a step has the last of its sizes"});
-  const optim::ScheduleConfig schedule = schedule_of(config);
-  // Trial runs shorten a run on the command line, so this is not an error.
-  if (schedule.warmup_steps > schedule.steps) {
-    out.push_back(
-        {"schedule.warmup_steps", config.origin_of("schedule.warmup_steps"),
-         fmt::format(
-             "found {}, more than the horizon of {} steps: the learning rate never reaches optimizer.lr",
-             schedule.warmup_steps, schedule.steps)});
-    return out;
-  }
-  const double wanted = schedule.decay_ratio * static_cast<double>(schedule.steps);
-  if (schedule.kind == optim::ScheduleKind::kWsd &&
-      static_cast<double>(optim::wsd_decay_steps(schedule)) + 0.5 < wanted) {
-    out.push_back(
-        {"schedule.decay_ratio", config.origin_of("schedule.decay_ratio"),
-         fmt::format(
-             "found {}, a decay of {:.0f} steps: after a warm-up of {} the horizon of {} steps leaves {}",
-             schedule.decay_ratio, wanted, schedule.warmup_steps, schedule.steps,
-             optim::wsd_decay_steps(schedule))});
-  }
-  return out;
 }
 
 void throw_issues(std::span<const Issue> issues) {

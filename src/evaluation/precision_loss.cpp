@@ -5,14 +5,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstring>
 #include <optional>
 #include <unordered_map>
 #include <utility>
 
 #include "base/error.h"
 #include "base/parallel.h"
-#include "kernels/reference/products.h"
-#include "ops/scaled_linear/scaled_linear.h"
+#include "evaluation/precision_products.h"
 #include "quantize/quantizer.h"
 
 namespace strata::evaluation {
@@ -21,50 +21,6 @@ namespace {
 using graph::kNone;
 using graph::Node;
 using graph::ValueId;
-
-// An operand of a matmul, by positions among the node's inputs.
-struct OperandAt {
-  ops::ScaledOperandAttrs attrs;
-  size_t codes = 0, scales = 0, greatest = 0;
-};
-struct Product {
-  ProductRole role = ProductRole::kForward;
-  std::array<OperandAt, 2> operands;
-  int bias = kNone;  // likewise
-};
-
-// As a product of the op; nullopt for a node of another. Operand NAME has its scales in NAME_scales and its greatest
-// magnitude in NAME_greatest.
-template <typename Op>
-std::optional<Product> as(const Node& node, ProductRole role, const std::string& first,
-                          const std::string& second) {
-  if (node.op != &Op::def) return std::nullopt;
-  const auto& attrs = node.attrs.as<ops::ScaledAttrs>();
-  const auto place = [](const std::string& name) {
-    return static_cast<size_t>(graph::position_of<Op::template In>(name));
-  };
-  const auto operand = [&](const ops::ScaledOperandAttrs& of, const std::string& name) {
-    return OperandAt{of, place(name), place(name + "_scales"), place(name + "_greatest")};
-  };
-  return Product{role, {operand(attrs.first, first), operand(attrs.second, second)}};
-}
-
-std::optional<Product> product_of(const Node& node) {
-  if (node.phase == graph::Phase::kRecompute) return std::nullopt;  // forward again
-  if (auto made = as<ops::ScaledLinear>(node, ProductRole::kForward, "x", "weight")) {
-    const int bias = graph::position_of<ops::ScaledLinear::In>("bias");
-    if (node.inputs[static_cast<size_t>(bias)] != kNone) made->bias = bias;
-    return made;
-  }
-  if (auto made = as<ops::ScaledLinearGradInput>(node, ProductRole::kInputGrad, "dy", "weight")) return made;
-  return as<ops::ScaledLinearGradWeight>(node, ProductRole::kWeightGrad, "dy", "x");
-}
-
-struct Matrix {
-  int64_t rows = 0, columns = 0;
-  std::vector<float> values;
-  float at(int64_t i, int64_t j) const { return values[static_cast<size_t>(i * columns + j)]; }
-};
 
 Matrix transposed(const Matrix& x) {
   Matrix out{x.columns, x.rows, std::vector<float>(x.values.size())};
@@ -184,19 +140,20 @@ class PrecisionObserver final : public program::Executor::Observer {
     if (out.column_codes != kNone) codes_.insert({out.column_codes, {place, true}});
   }
   const Codes& codes_of(const Node& product, const OperandAt& operand) const {
-    const auto found = codes_.find(product.inputs[operand.codes]);
+    const auto found = codes_.find(product.inputs[static_cast<size_t>(operand.codes)]);
     STRATA_CHECK(found != codes_.end(), "nothing quantises operand {} of {}", operand.codes,
                  product.op->name);
     return found->second;
   }
 
-  std::vector<std::byte> read(const Seen& seen, size_t operand, int64_t bytes, int64_t offset = 0) const {
+  std::vector<std::byte> read(const Seen& seen, int operand, int64_t bytes, int64_t offset = 0) const {
     std::vector<std::byte> out(static_cast<size_t>(bytes));
-    executor_.download_operand(index_, seen.action, seen.instruction, operand, out.data(), bytes, offset);
+    executor_.download_operand(index_, seen.action, seen.instruction, static_cast<size_t>(operand),
+                               out.data(), bytes, offset);
     return out;
   }
-  std::vector<std::byte> read_input(const Seen& seen, size_t input) const {
-    return read(seen, input, graph_.value(node_of(seen).inputs[input]).bytes());
+  std::vector<std::byte> read_input(const Seen& seen, int input) const {
+    return read(seen, input, graph_.value(node_of(seen).inputs[static_cast<size_t>(input)]).bytes());
   }
 
   // Activations and their gradients are gone when backward reads their codes. Parameters stay until the update.
@@ -219,7 +176,7 @@ class PrecisionObserver final : public program::Executor::Observer {
 
   OperandLoss operand_loss(const Seen& seen, const OperandAt& operand, const Matrix& source) {
     const Node& product = node_of(seen);
-    const ValueId id = product.inputs[operand.codes];
+    const ValueId id = product.inputs[static_cast<size_t>(operand.codes)];
     if (const auto found = operands_.find(id); found != operands_.end()) return found->second;
     const Codes& made = codes_of(product, operand);
     const Node& quantize = graph_.nodes()[made.node];
@@ -233,8 +190,7 @@ class PrecisionObserver final : public program::Executor::Observer {
     const quantize::ScaleRule& rule = operand.attrs.rule;
     const auto layout = quantize::layout_of(rule, laid_out.rows, laid_out.columns);
     std::vector<float> greatest;
-    if (product.inputs[operand.greatest] != kNone)
-      greatest = floats_of(read_input(seen, operand.greatest), DType::kF32);
+    if (operand.greatest != kNone) greatest = floats_of(read_input(seen, operand.greatest), DType::kF32);
     const RowSums sums = sums_of(laid_out, rule, read(seen, operand.codes, layout.code_bytes()),
                                  read(seen, operand.scales, layout.scale_bytes()),
                                  greatest.empty() ? nullptr : greatest.data());
@@ -252,7 +208,6 @@ class PrecisionObserver final : public program::Executor::Observer {
     const Node& node = node_of(seen);
     const graph::Value& result = graph_.value(node.outputs.front());
     std::array<Matrix, 2> sources;
-    std::array<bool, 2> depth_first{};  // whether the matmul sums over a source's rows
     ProductLoss loss{.op = std::string(node.op->name),
                      .layer = node.layer,
                      .role = product.role,
@@ -260,26 +215,15 @@ class PrecisionObserver final : public program::Executor::Observer {
                      .rows = result.shape[0]};
     for (size_t o = 0; o < 2; ++o) {
       const OperandAt& operand = product.operands[o];
-      const Codes& made = codes_of(node, operand);
-      sources[o] = source_of(made.node);
-      depth_first[o] = made.along_columns != operand.attrs.across;
+      sources[o] = source_of(codes_of(node, operand).node);
       loss.operands[o] = operand_loss(seen, operand, sources[o]);
     }
     loss.weight = product.role == ProductRole::kWeightGrad ? weight_of_gradient(node.outputs.front())
                                                            : loss.operands[1].tensor;
-    const int64_t columns = result.shape[1], depth = depth_first[0] ? sources[0].rows : sources[0].columns;
-    const int64_t affordable = options_.multiplications / std::max<int64_t>(1, columns * depth);
-    loss.rows_compared = std::min(loss.rows, std::max<int64_t>(64, affordable));
-    const auto row_of = [&](int64_t i) { return i * loss.rows / loss.rows_compared; };
-    const auto element = [&](size_t o, int64_t i, int64_t k) {
-      return static_cast<double>(depth_first[o] ? sources[o].at(k, i) : sources[o].at(i, k));
-    };
-    std::vector<double> exact(static_cast<size_t>(loss.rows_compared * columns));
-    reference::products(
-        loss.rows_compared, columns, depth, [&](int64_t i, int64_t k) { return element(0, row_of(i), k); },
-        [&](int64_t j, int64_t k) { return element(1, j, k); },
-        [&](int64_t i, int64_t j, double sum) { exact[static_cast<size_t>(i * columns + j)] = sum; });
-    loss.snr_db = result_snr(seen, product, row_of, loss.rows_compared, exact);
+    const ExactRows exact = exact_rows(product, sources, ids_of(seen, product), result.shape[0],
+                                       result.shape[1], options_.multiplications);
+    loss.rows_compared = std::ssize(exact.rows);
+    loss.snr_db = result_snr(seen, product, exact);
     found_.push_back(std::move(loss));
     for (const OperandAt& operand : product.operands) {
       const size_t made = codes_of(node, operand).node;
@@ -289,24 +233,29 @@ class PrecisionObserver final : public program::Executor::Observer {
       options_.progress(static_cast<double>(found_.size()) / static_cast<double>(products_));
   }
 
-  // `exact`: the result without a bias, in rows row_of(0), row_of(1), ….
-  template <typename RowOf>
-  double result_snr(const Seen& seen, const Product& product, const RowOf& row_of, int64_t rows,
-                    const std::vector<double>& exact) const {
+  std::vector<int32_t> ids_of(const Seen& seen, const Product& product) const {
+    if (!product.experts) return {};
+    const std::vector<std::byte> bytes = read_input(seen, product.experts->ids);
+    std::vector<int32_t> ids(bytes.size() / sizeof(int32_t));
+    std::memcpy(ids.data(), bytes.data(), bytes.size());
+    return ids;
+  }
+
+  double result_snr(const Seen& seen, const Product& product, const ExactRows& exact) const {
     const Node& node = node_of(seen);
     const graph::Value& result = graph_.value(node.outputs.front());
     const int64_t columns = result.shape[1], row_bytes = columns * size_of(result.dtype);
-    // The first micro-batch overwrites gradients, and no two linear layers share a weight.
+    // The first micro-batch overwrites gradients, and no two matmuls share a weight.
     STRATA_CHECK(seen.instruction.adds == 0, "{} adds to {}", node.op->name, result.name);
     std::vector<float> bias(static_cast<size_t>(columns));
-    if (product.bias != kNone)
-      bias = floats_of(read_input(seen, static_cast<size_t>(product.bias)), DType::kF32);
+    if (product.bias != kNone) bias = floats_of(read_input(seen, product.bias), DType::kF32);
     double signal = 0, noise = 0;
-    for (int64_t i = 0; i < rows; ++i) {
-      const auto bytes = read(seen, node.inputs.size(), row_bytes, row_of(i) * row_bytes);
+    const auto output = static_cast<int>(node.inputs.size());
+    for (int64_t i = 0; i < std::ssize(exact.rows); ++i) {
+      const auto bytes = read(seen, output, row_bytes, exact.rows[static_cast<size_t>(i)] * row_bytes);
       const auto row = floats_of(bytes, result.dtype);
       for (size_t j = 0; j < row.size(); ++j) {
-        const double want = exact[static_cast<size_t>(i * columns) + j];
+        const double want = exact.values[static_cast<size_t>(i * columns) + j];
         const double got = static_cast<double>(row[j]) - static_cast<double>(bias[j]);
         signal += want * want;
         noise += (want - got) * (want - got);

@@ -28,7 +28,9 @@ struct OperandLoss {
   std::string tensor = {};  // that was quantised
   std::string format = {};  // "e4m3"
   std::string rule = {};    // ScaleRule::str()
-  double snr_db = 0;        // where a recipe transforms the operand, of the transformed numbers
+  // Where a recipe transforms the operand, of the transformed numbers. Weight gradients of experts round an operand once
+  // more, along the pairs of an expert, which only the ratio of the result shows.
+  double snr_db = 0;
   double saturated =
       0;               // share of the elements above the largest number of their block by more than rounding
   double flushed = 0;  // share of the elements that are not 0 and became 0
@@ -38,7 +40,7 @@ struct ProductLoss {
   std::string op = {};
   int32_t layer = graph::kNone;  // of the model's blocks
   ProductRole role = ProductRole::kForward;
-  std::string weight = {};  // the parameter of the linear layer
+  std::string weight = {};  // the parameter; of experts, of all of a layer
   std::array<OperandLoss, 2> operands = {};
   double snr_db = 0, gate_db = 0;
   int64_t rows = 0, rows_compared = 0;  // of the result

@@ -40,7 +40,7 @@ bool is_of_experts(ParameterRole role) {
 // instead, as torchao's grouped matmuls (torchao 0.18, prototype/moe_training, FP8_ROWWISE); and nvfp4, whose scales,
 // random bits and transform are of whole tensors, has no grouped form.
 std::optional<quantize::Recipe> recipe_of_experts(quantize::Recipe recipe) {
-  if (recipe.rounds_gradients_stochastically || recipe.transforms_weight_gradient) return std::nullopt;
+  if (recipe.input.along_rows.scale_type() == quantize::ScaleType::kE4M3) return std::nullopt;
   for (quantize::QuantizedOperand* const operand : {&recipe.input, &recipe.gradient}) {
     ScaleRule& rule = operand->along_rows;
     if (rule.needs() == ScaleRule::Needs::kTensor) rule = ScaleRule::row(rule.format());

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <fstream>
 
 #include "base/error.h"
 #include "checkpoint/packed_weights.h"
@@ -101,6 +102,16 @@ TEST(Fp8Blocks, AreTheSameFromBf16) {
   half.storage = in_memory(halves.data());
   EXPECT_EQ(content<uint8_t>(in_fp8_blocks(half)[0]),
             content<uint8_t>(in_fp8_blocks(view_of("w", {64, 40}, weights))[0]));
+}
+
+// By default of empty tensors: mismatches are reported before any tensor is read.
+std::string file_of(const std::string& header, const std::string& data = {}) {
+  std::string head = header;
+  head.resize((head.size() + 7) / 8 * 8, ' ');
+  const uint64_t length = head.size();
+  std::string file(sizeof length, '\0');
+  std::memcpy(file.data(), &length, sizeof length);
+  return file + head + data;
 }
 
 class PackedFiles : public testing::Test {
@@ -241,6 +252,76 @@ TEST_F(PackedFiles, RejectScalesOfNoQuantiser) {
           .storage = in_memory(exponents.data())}});
   EXPECT_NE(error_of("w").find("has scale 255 (NaN) for expert 0 at element 1"), std::string::npos)
       << error_of("w");
+}
+
+TEST_F(PackedFiles, MismatchedTensorsAreNamed) {
+  const std::pair<const char*, const char*> files[] = {
+      {R"({"w":{"dtype":"F8_E4M3","shape":[0,300],"data_offsets":[0,0]},
+           "w_scale_inv":{"dtype":"F32","shape":[0,2],"data_offsets":[0,0]}})",
+       "'w' F8_E4M3 [0, 300] and 'w_scale_inv' F32 [0, 2] do not match"},
+      {R"({"w":{"dtype":"I8","shape":[0,300],"data_offsets":[0,0]},
+           "w_scale_inv":{"dtype":"F32","shape":[0,3],"data_offsets":[0,0]}})",
+       "'w' I8"},
+      {R"({"w":{"dtype":"F8_E4M3","shape":[0,300],"data_offsets":[0,0]},
+           "w_scale_inv":{"dtype":"BF16","shape":[0,3],"data_offsets":[0,0]}})",
+       "'w_scale_inv' BF16 [0, 3] do not match"},
+      {R"({"w":{"dtype":"F8_E4M3","shape":[0],"data_offsets":[0,0]},
+           "w_scale_inv":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}})",
+       "'w' F8_E4M3 [0] and"},
+      {R"({"w":{"dtype":"F8_E4M3","shape":[0,300],"data_offsets":[0,0]},
+           "w_scale":{"dtype":"I32","shape":[0,1],"data_offsets":[0,0]}})",
+       "'w_scale' I32 [0, 1] do not match"},
+      {R"({"w":{"dtype":"F8_E4M3FNUZ","shape":[0,300],"data_offsets":[0,0]},
+           "w_scale":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}})",
+       "'w' F8_E4M3FNUZ [0, 300] and 'w_scale' F32 [0] do not match"},
+      {R"({"w_blocks":{"dtype":"U8","shape":[0,4,2,16],"data_offsets":[0,0]},
+           "w_scales":{"dtype":"U8","shape":[0,4,3],"data_offsets":[0,0]}})",
+       "'w_scales' U8 [0, 4, 3] do not match"},
+      {R"({"w_blocks":{"dtype":"U8","shape":[0,4,2,8],"data_offsets":[0,0]},
+           "w_scales":{"dtype":"U8","shape":[0,4,2],"data_offsets":[0,0]}})",
+       "'w_blocks' U8 [0, 4, 2, 8]"},
+      {R"({"w_blocks":{"dtype":"U8","shape":[1099511627776,0,1099511627776,16],"data_offsets":[0,0]},
+           "w_scales":{"dtype":"U8","shape":[1099511627776,0,1099511627776],"data_offsets":[0,0]}})",
+       "'w_scales' U8 [1099511627776, 0, 1099511627776] do not match"},
+      {R"({"w":{"dtype":"F8_E4M3","shape":[0,9223372036854775807],"data_offsets":[0,0]},
+           "w_scale_inv":{"dtype":"F32","shape":[0,1],"data_offsets":[0,0]}})",
+       "'w' F8_E4M3 [0, 9223372036854775807]"},
+      {R"({"w_blocks":{"dtype":"F4","shape":[0,4,2,16],"data_offsets":[0,0]},
+           "w_scales":{"dtype":"F8_E8M0","shape":[0,4,2],"data_offsets":[0,0]}})",
+       "'w_scales' F8_E8M0"},
+      {R"({"w":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},
+           "w_blocks":{"dtype":"U8","shape":[0,4,2,16],"data_offsets":[0,0]},
+           "w_scales":{"dtype":"U8","shape":[0,4,2],"data_offsets":[0,0]}})",
+       "contains 'w' both plain and in blocks"}};
+  for (const auto& [header, message] : files) {
+    std::ofstream(file(), std::ios::binary) << file_of(header);
+    EXPECT_NE(error_of("w").find(message), std::string::npos) << header << "\n" << error_of("w");
+  }
+}
+
+// Codes of 1, -1, the greatest number and the least, of the OCP specification and of Noune et al. 2022, table 1.
+TEST_F(PackedFiles, EightBitFloatsByTheirNames) {
+  struct Case {
+    const char* dtype;
+    std::array<uint8_t, 4> codes;
+    float greatest, least;
+  };
+  for (const Case& each : {Case{"F8_E4M3", {0x38, 0xb8, 0x7e, 0x01}, 448, 0x1p-9f},
+                           Case{"F8_E5M2", {0x3c, 0xbc, 0x7b, 0x01}, 57344, 0x1p-16f},
+                           Case{"F8_E4M3FNUZ", {0x40, 0xc0, 0x7f, 0x01}, 240, 0x1p-10f},
+                           Case{"F8_E5M2FNUZ", {0x40, 0xc0, 0x7f, 0x01}, 57344, 0x1p-17f}}) {
+    SCOPED_TRACE(each.dtype);
+    const float scale = 0.5f;
+    std::string data(reinterpret_cast<const char*>(&scale), sizeof scale);
+    data.append(each.codes.begin(), each.codes.end());
+    for (const auto& [ending, shape] : {std::pair("_scale_inv", "[1,1]"), std::pair("_scale", "[]")}) {
+      const std::string header = fmt::format(
+          R"({{"w":{{"dtype":"{}","shape":[2,2],"data_offsets":[4,8]}},"w{}":{{"dtype":"F32","shape":{},"data_offsets":[0,4]}}}})",
+          each.dtype, ending, shape);
+      std::ofstream(file(), std::ios::binary) << file_of(header, data);
+      EXPECT_EQ(unpacked("w"), (std::vector<float>{0.5f, -0.5f, each.greatest / 2, each.least / 2}));
+    }
+  }
 }
 
 // Types of codes in files.

@@ -212,6 +212,13 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"[precision]\nweights = \"bf16\"\n[device]\nkind = \"cuda\"\n",
                 "precision.weights: found another type than fp32 with device.kind = \"cuda\": not yet"},
         Mistake{"[precision]\nweights = \"fp8\"\n", "precision.weights: found \"fp8\""},
+        Mistake{"[precision]\naccumulation = \"fp22\"\n",
+                "expected one of \"fp32\", \"hopper\", \"hopper_promoted\""},
+        Mistake{
+            "[precision]\ncompute = \"fp8\"\nhadamard = false\n",
+            "precision.hadamard: found false with precision.recipe = \"block\", expected the recipe nvfp4"},
+        Mistake{"[precision]\ngradient_rounding = \"nearest\"\n",
+                "found \"nearest\" without precision.compute = \"fp8\" or \"fp4\""},
         Mistake{"[precision]\nrounding = \"up\"\n", "expected one of \"stochastic\", \"kahan\", \"nearest\""},
         Mistake{"[optimizer.lion]\nbeta2 = 1.0\n",
                 "optimizer.lion.beta2: found 1.0, expected a number of at least 0 and below 1"},

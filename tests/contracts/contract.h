@@ -22,7 +22,8 @@ inline std::ostream& operator<<(std::ostream& out, const Contract& contract) {
 
 // Keys.
 Contracts parallel_keys();
-Contracts run_keys();             // run, log, profile, debug, device, memory, precision
+Contracts run_keys();             // run, log, profile, debug, device, memory
+Contracts precision_keys();       // precision
 Contracts later_keys();           // keys of later versions and their defaults
 Contracts model_keys();           // model
 Contracts moe_keys();             // moe

@@ -19,9 +19,9 @@ Contracts joined(const std::vector<Contracts>& tables) {
   return all;
 }
 Contracts key_contracts() {
-  return joined({run_keys(), parallel_keys(), shared_experts_keys(), later_keys(), model_keys(), moe_keys(),
-                 tokenizer_keys(), data_keys(), mixture_keys(), training_keys(), optimizer_keys(),
-                 keeping_keys(), recovery_keys(), corruption_keys()});
+  return joined({run_keys(), precision_keys(), parallel_keys(), shared_experts_keys(), later_keys(),
+                 model_keys(), moe_keys(), tokenizer_keys(), data_keys(), mixture_keys(), training_keys(),
+                 optimizer_keys(), keeping_keys(), recovery_keys(), corruption_keys()});
 }
 
 // The help of a verb describes the verb, its verbs and options, and has an example.

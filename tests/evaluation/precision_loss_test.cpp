@@ -7,7 +7,7 @@
 #include <map>
 
 #include "fixtures/tiny_program.h"
-#include "ops/quantize/quantize.h"
+#include "ops/scaled_experts/scaled_experts.h"
 
 namespace strata::evaluation {
 namespace {
@@ -15,8 +15,15 @@ namespace {
 using program::Executor;
 using quantize::Format;
 
-std::shared_ptr<const program::ProgramSet> compiled(const quantize::Recipe& recipe) {
-  program::CompileOptions options = program::tiny_options("llama3-29m");
+std::shared_ptr<const program::ProgramSet> compiled(const quantize::Recipe& recipe,
+                                                    const std::string& preset) {
+  program::CompileOptions options = program::tiny_options(preset);
+  if (options.model.experts.count > 0) {
+    options.model.layers = 2;
+    options.model.experts.count = 4;
+    options.model.experts.route.k = 2;
+    options.model.experts.intermediate_size = 40;
+  }
   options.activations = DType::kBF16;
   options.precision = std::make_shared<const program::Precision>(program::Precision{
       .recipe = recipe, .sums = {}, .keeps = [](const std::string&, const graph::Parameter&) {
@@ -27,8 +34,10 @@ std::shared_ptr<const program::ProgramSet> compiled(const quantize::Recipe& reci
 
 class Model {
  public:
-  explicit Model(const std::string& recipe) : Model(*quantize::find_recipe(recipe)) {}
-  explicit Model(const quantize::Recipe& recipe) : run(compiled(recipe)) {
+  explicit Model(const std::string& recipe, const std::string& preset = "llama3-29m")
+      : Model(*quantize::find_recipe(recipe), preset) {}
+  explicit Model(const quantize::Recipe& recipe, const std::string& preset = "llama3-29m")
+      : run(compiled(recipe, preset)) {
     for (const int64_t micro : {0, 1})
       executor().upload_column(0, Column::kSamples, micro, std::vector<int32_t>{3, 4});
   }
@@ -52,7 +61,7 @@ struct Matrix {
   double at(int64_t i, int64_t j) const { return values[static_cast<size_t>(i * columns + j)]; }
 };
 
-// The activations that a micro-batch quantises, by name.
+// The activations that a micro-batch quantises, and the experts of each layer's pairs.
 class Sources final : public Executor::Observer {
  public:
   explicit Sources(Executor& executor) : executor_(executor) {
@@ -64,7 +73,14 @@ class Sources final : public Executor::Observer {
     const program::Program& own = executor_.program(0);
     const program::Instruction& instruction = own.list_of(action)[at];
     const graph::Node& node = own.node_of(instruction);
-    if (node.op != &ops::Quantize::def || action.micro_batch != 0) return;
+    if (action.micro_batch != 0) return;
+    if (node.op == &ops::ScaledExpertsIn::def) {
+      constexpr int kIds = graph::position_of<ops::ScaledExpertsIn::In>("ids");
+      const graph::Value& ids = own.graph.value(node.inputs[kIds]);
+      pairs[node.layer].resize(static_cast<size_t>(ids.shape.elements()));
+      executor_.download_operand(0, action, instruction, kIds, pairs[node.layer].data(), ids.bytes());
+    }
+    if (node.op != &ops::Quantize::def) return;
     const graph::Value& x = own.graph.value(node.inputs[0]);
     std::vector<BF16> bytes(static_cast<size_t>(x.shape.elements()));
     executor_.download_operand(0, action, instruction, 0, bytes.data(), x.bytes());
@@ -73,6 +89,7 @@ class Sources final : public Executor::Observer {
     found[x.name] = std::move(matrix);
   }
   std::map<std::string, Matrix> found;
+  std::map<int32_t, std::vector<int32_t>> pairs;
 
  private:
   Executor& executor_;
@@ -168,6 +185,109 @@ TEST(PrecisionLoss, IsThatOfAPlainComputation) {
       EXPECT_LT(operand.flushed, 0.05);
     }
   }
+}
+
+// A matmul of experts, from the rows of its operands before and after they were rounded.
+class ExpertProduct {
+ public:
+  ExpertProduct(const std::vector<int32_t>& pairs, const Matrix& weight, int64_t tokens, int64_t experts)
+      : pairs_(pairs), k_(std::ssize(pairs) / tokens), experts_(experts), outputs_(weight.rows / experts) {}
+
+  // Rows of tokens become rows of pairs, or rows of pairs are summed. `forward`: by the weight, else by its transpose.
+  Matrix rows(const Matrix& x, const Matrix& weight, bool from_tokens, bool forward) const {
+    const auto count = std::ssize(pairs_);
+    const int64_t columns = forward ? outputs_ : weight.columns;
+    Matrix out{from_tokens ? count : count / k_, columns, {}};
+    out.values.resize(static_cast<size_t>(out.rows * columns));
+    for (int64_t pair = 0; pair < count; ++pair) {
+      const int64_t e = pairs_[static_cast<size_t>(pair)] * outputs_;
+      for (int64_t c = 0; c < columns; ++c)
+        for (int64_t d = 0; d < x.columns; ++d)
+          out.at(from_tokens ? pair : pair / k_, c) +=
+              x.at(from_tokens ? pair / k_ : pair, d) * (forward ? weight.at(e + c, d) : weight.at(e + d, c));
+    }
+    return out;
+  }
+
+  // Sums over the pairs of each expert. `rounds`: quantises 128 of them along the pairs first.
+  Matrix weights(const Matrix& dy, const Matrix& x, bool rounds) const {
+    Matrix out{experts_ * dy.columns, x.columns, {}};
+    out.values.resize(static_cast<size_t>(out.rows * out.columns));
+    for (int64_t e = 0; e < experts_; ++e) {
+      const Matrix a = of_expert(e, dy, rounds), b = of_expert(e, x, rounds);
+      const Matrix sum = product(a, b);
+      std::copy(sum.values.begin(), sum.values.end(), out.values.begin() + e * std::ssize(sum.values));
+    }
+    return out;
+  }
+
+ private:
+  // Transposed: a column for each pair of the expert.
+  Matrix of_expert(int64_t expert, const Matrix& rows, bool rounds) const {
+    Matrix own{0, rows.columns, {}};
+    for (int64_t pair = 0; pair < std::ssize(pairs_); ++pair) {
+      if (pairs_[static_cast<size_t>(pair)] != expert) continue;
+      const int64_t row = rows.rows == std::ssize(pairs_) ? pair : pair / k_;
+      for (int64_t j = 0; j < rows.columns; ++j) own.values.push_back(rows.at(row, j));
+      ++own.rows;
+    }
+    return rounds ? rounded(transposed(own), 1, 128) : transposed(own);
+  }
+
+  const std::vector<int32_t>& pairs_;
+  const int64_t k_, experts_, outputs_;
+};
+
+TEST(PrecisionLoss, OfExpertsIsThatOfAPlainComputation) {
+  Model model("block", "moe-30m-a10m");
+  const Sources sources(model.executor());
+  int64_t compared = 0;
+  const auto products = measure_precision(model.executor(), 0);
+  for (const ProductLoss& loss : products) {
+    if (!loss.op.starts_with("scaled_experts")) continue;
+    ++compared;
+    const Matrix weight = weight_of(model.executor(), loss.weight);
+    const Matrix x = sources.found.at(loss.operands[0].tensor), coded_x = rounded(x, 1, 128);
+    const bool is_in = loss.op.starts_with("scaled_experts_in");
+    const ExpertProduct of(sources.pairs.at(loss.layer), weight, 2 * 24,
+                           model.executor().set().options.model.experts.count);
+    Matrix exact, found;
+    if (loss.role == ProductRole::kWeightGrad) {
+      const Matrix y = sources.found.at(loss.operands[1].tensor);
+      exact = of.weights(x, y, false);
+      found = of.weights(coded_x, rounded(y, 1, 128), true);
+    } else {
+      const bool forward = loss.role == ProductRole::kForward;
+      exact = of.rows(x, weight, is_in == forward, forward);
+      found = of.rows(coded_x, rounded(weight, 128, 128), is_in == forward, forward);
+      EXPECT_EQ(loss.operands[1].tensor, loss.weight);
+      EXPECT_NEAR(loss.operands[1].snr_db, snr(weight, rounded(weight, 128, 128)), 1e-6);
+    }
+    EXPECT_NEAR(loss.operands[0].snr_db, snr(x, coded_x), 1e-6) << loss.op;
+    EXPECT_NEAR(loss.snr_db, snr(exact, found), 0.1) << loss.op << " " << loss.weight;
+    EXPECT_EQ(loss.rows, exact.rows);
+    EXPECT_EQ(loss.rows, loss.rows_compared);
+    EXPECT_TRUE(loss.fits()) << loss.op << " " << loss.snr_db;
+  }
+  EXPECT_EQ(compared, std::ssize(sources.pairs) * 2 * 3) << "in and out, each with two gradients";
+  const auto few = measure_precision(model.executor(), 0, {.multiplications = 1});
+  bool has_fewer = false;
+  for (size_t i = 0; i < few.size(); ++i) {
+    if (!few[i].op.starts_with("scaled_experts")) continue;
+    has_fewer = has_fewer || few[i].rows_compared < few[i].rows;
+    EXPECT_NEAR(few[i].snr_db, products[i].snr_db, 1.5) << few[i].op;
+  }
+  EXPECT_TRUE(has_fewer);
+}
+
+// Its scales are of whole tensors, with and without the other parts of the recipe.
+TEST(PrecisionLoss, Nvfp4LeavesExperts) {
+  quantize::Recipe recipe = *quantize::find_recipe("nvfp4");
+  recipe.rounds_gradients_stochastically = recipe.transforms_weight_gradient = false;
+  Model model(recipe, "moe-30m-a10m");
+  const auto products = measure_precision(model.executor(), 0);
+  EXPECT_EQ(products.size(), 2U * 2 * 3) << "of each of 2 blocks: qkv, attention's output";
+  for (const ProductLoss& loss : products) EXPECT_FALSE(loss.op.starts_with("scaled_experts")) << loss.op;
 }
 
 TEST(PrecisionLoss, IsWithinTheGatesOfEveryRecipe) {

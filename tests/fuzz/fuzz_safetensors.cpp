@@ -29,7 +29,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       require(tensor.offset == next);
       next += tensor.bytes;
       if (!tensor.dtype) continue;
-      require(static_cast<uint64_t>(tensor.shape.elements() * size_of(*tensor.dtype)) == tensor.bytes);
+      require(static_cast<uint64_t>(bytes_of(*tensor.dtype, tensor.shape.elements())) == tensor.bytes);
       specs.push_back({tensor.name, *tensor.dtype, tensor.shape});
     }
     require(next == size);
