@@ -18,6 +18,8 @@
 #include "ops/expert_choice/expert_choice.h"
 #include "ops/expert_dispatch/expert_dispatch.h"
 #include "ops/experts/experts.h"
+#include "ops/gate/gate.h"
+#include "ops/gated_norm/gated_norm.h"
 #include "ops/jitter/jitter.h"
 #include "ops/latent_attention/latent_attention.h"
 #include "ops/linear/linear.h"
@@ -204,6 +206,12 @@ std::span<const CatalogueEntry> catalogue() {
         entry<ScaledExpertsOut>(),
         entry<ScaledExpertsOutGradInput>(),
         entry<ScaledExpertsOutGradWeight>(),
+        entry<Gate>(),
+        entry<GateGrad>(),
+        entry<GatedNorm>(),
+        entry<GatedNormGradInput>(),
+        entry<GatedNormGradWeight>(),
+        entry<GatedMeans>(),
         entry<QkNorm>(),
         entry<QkNormGradInput>(),
         entry<QkNormGradWeight>(),

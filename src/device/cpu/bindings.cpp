@@ -19,6 +19,8 @@
 #include "ops/expert_choice/expert_choice.h"
 #include "ops/expert_dispatch/expert_dispatch.h"
 #include "ops/experts/experts.h"
+#include "ops/gate/gate.h"
+#include "ops/gated_norm/gated_norm.h"
 #include "ops/jitter/jitter.h"
 #include "ops/latent_attention/latent_attention.h"
 #include "ops/linear/linear.h"
@@ -208,6 +210,12 @@ std::span<const Binding> cpu_bindings() {
         row<ops::ScaledExpertsOut>(Cpu{}),
         row<ops::ScaledExpertsOutGradInput>(Cpu{}),
         row<ops::ScaledExpertsOutGradWeight>(Cpu{}),
+        row<ops::Gate>(Cpu{}),
+        row<ops::GateGrad>(Cpu{}),
+        row<ops::GatedNorm>(Cpu{}),
+        row<ops::GatedNormGradInput>(Cpu{}),
+        row<ops::GatedNormGradWeight>(Cpu{}),
+        row<ops::GatedMeans>(Cpu{}),
         row<ops::QkNorm>(Cpu{}),
         row<ops::QkNormGradInput>(Cpu{}),
         row<ops::QkNormGradWeight>(Cpu{}),

@@ -21,6 +21,8 @@
 #include "ops/expert_choice/expert_choice.h"
 #include "ops/expert_dispatch/expert_dispatch.h"
 #include "ops/experts/experts.h"
+#include "ops/gate/gate.h"
+#include "ops/gated_norm/gated_norm.h"
 #include "ops/jitter/jitter.h"
 #include "ops/latent_attention/latent_attention.h"
 #include "ops/linear/linear.h"
@@ -296,6 +298,12 @@ std::span<const Binding> described_bindings() {
         described<ops::ScaledExpertsOut>(no_scratch),
         described<ops::ScaledExpertsOutGradInput>(no_scratch),
         described<ops::ScaledExpertsOutGradWeight>(no_scratch),
+        described<ops::Gate>(no_scratch),
+        described<ops::GateGrad>(no_scratch),
+        described<ops::GatedNorm>(no_scratch),
+        described<ops::GatedNormGradInput>(no_scratch),
+        described<ops::GatedNormGradWeight>(partial_sums),
+        described<ops::GatedMeans>(no_scratch),
         described<ops::QkNorm>(no_scratch),
         described<ops::QkNormGradInput>(no_scratch),
         described<ops::QkNormGradWeight>(partial_sums),
