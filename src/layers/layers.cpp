@@ -463,7 +463,7 @@ ValueId attention(Context& context, const AttentionSpec& spec, ValueId x) {
         options);
   }
   if (gate != kNone)
-    attended = graph::add<ops::Gate>(graph, {.x = attended, .gate = gate}, {ops::GateKind::kSigmoid}).y;
+    attended = graph::add<ops::Gate>(graph, {.x = attended, .gate = gate}, {GateKind::kSigmoid}).y;
   return project_out(context, spec, attended);
 }
 

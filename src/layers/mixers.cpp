@@ -281,11 +281,10 @@ ValueId delta_net(Context& context, const DeltaSpec& spec, ValueId x) {
                                  dims.value_heads * dims.key_dim * dims.value_dim);
   const ValueId weight = context.graph.add_parameter(spec.name + ".norm.weight", ParameterRole::kNorm,
                                                      {dims.value_dim}, {Init::Kind::kOnes});
-  const ValueId normed =
-      ops::gated_norm(graph, {.x = out, .gate = gate, .weight = weight},
-                      {.eps = dims.norm_eps,
-                       .group = dims.value_dim,
-                       .kind = dims.sigmoid_gate ? ops::GateKind::kSigmoid : ops::GateKind::kSilu});
+  const ValueId normed = ops::gated_norm(graph, out, gate, weight,
+                                         {.eps = dims.norm_eps,
+                                          .group = dims.value_dim,
+                                          .gate = dims.sigmoid_gate ? GateKind::kSigmoid : GateKind::kSilu});
   return out_of(context, spec.name, dims.value_width(), spec.hidden_size, false, normed);
 }
 
@@ -366,15 +365,15 @@ ValueId state_space(Context& context, const StateSpaceSpec& spec, ValueId x) {
                  dims.heads * dims.state_dim * dims.head_dim);
   ValueId gated = kNone;
   if (dims.norm == StateSpaceDims::Norm::kAbsent) {
-    gated = graph::add<ops::Gate>(graph, {.x = out, .gate = gate}, {ops::GateKind::kSilu}).y;
+    gated = graph::add<ops::Gate>(graph, {.x = out, .gate = gate}, {GateKind::kSilu}).y;
   } else {
     const ValueId weight = per_channel(context, spec.name + ".norm.weight", ParameterRole::kNorm,
                                        {dims.width()}, {Init::Kind::kOnes});
-    gated = ops::gated_norm(graph, {.x = out, .gate = gate, .weight = weight},
+    gated = ops::gated_norm(graph, out, gate, weight,
                             {.eps = dims.norm_eps,
                              .group = dims.width() / dims.groups,
                              .gate_first = dims.norm == StateSpaceDims::Norm::kGateFirst,
-                             .kind = ops::GateKind::kSilu});
+                             .gate = GateKind::kSilu});
   }
   return out_of(context, spec.name, dims.width(), spec.hidden_size, dims.bias, gated);
 }
@@ -387,7 +386,7 @@ ValueId short_convolution(Context& context, const ShortConvolutionSpec& spec, Va
   const ValueId after = projections.of(".after", ParameterRole::kAttentionIn, {width});
   const ValueId in = projections.of(".x", ParameterRole::kAttentionIn, {width});
   const auto gated = [&](ValueId value, ValueId gate) {
-    return graph::add<ops::Gate>(graph, {.x = value, .gate = gate}, {ops::GateKind::kIdentity}).y;
+    return graph::add<ops::Gate>(graph, {.x = value, .gate = gate}, {GateKind::kIdentity}).y;
   };
   const ValueId convolved = convolution(context,
                                         {.name = spec.name + ".convolution",

@@ -86,7 +86,7 @@ TEST(MeshConvolution, NeedsNoPiecesForWholeSequences) {
                                              "causal_convolution_grad_weight"}));
 }
 
-// Rows of a sequence on several ranks are several pieces, none shorter than what the next one reads.
+// Rows of a sequence on several ranks are several pieces, none shorter than the rows that the next one reads.
 TEST(MeshConvolution, RefusesPiecesThatCannotBe) {
   EXPECT_THROW(build(graph::Mesh::of(1, 1, 2, 1), kSharedRows, 1), InternalError);
   EXPECT_THROW(build(graph::Mesh::of(1, 1, 6, 1), kSharedRows, 12), ConfigError);

@@ -187,8 +187,8 @@ struct KeptGradients {
   float* at(int64_t row) { return rows + row % kKept * kTileChannels; }
 };
 
-// The dz that dx at kRows rows reads; `row` may precede the piece. True if each of them reads what the others
-// do: a document that begins there ends what earlier rows give.
+// The dz that dx at kRows rows reads; `row` may precede the piece. True if no document begins among the readers:
+// then all rows share these.
 template <int kRows, typename T>
 bool find_gradients(const ConvolutionCall& call, const PieceRows<T>& rows, KeptGradients& kept, int64_t row,
                     RowsRead<float, kRows>& dz) {

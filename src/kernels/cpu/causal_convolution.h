@@ -23,7 +23,7 @@ struct ConvolutionInputs {
   const void* x;             // [rows, channels]
   const float* weight;       // [channels, taps], the last of the row itself
   const float* bias;         // [channels] or nullptr
-  const int32_t* positions;  // [rows]: a row reads at most as many rows before it
+  const int32_t* positions;  // [rows]: rows of its document before each; none else is read
   const void* before;        // [rows / piece, taps - 1, channels], oldest first, or nullptr: zeros
 };
 

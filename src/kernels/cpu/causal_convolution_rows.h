@@ -69,14 +69,15 @@ struct PieceRows {
   int64_t reach(int64_t row) const {
     return std::min<int64_t>(positions != nullptr ? positions[row] : position + row, taps - 1);
   }
-  // Whether a document begins so late that rows from `row` on do not all read what the others do.
+  // Whether a document begins so late that the rows from `row` on do not share the rows that they read.
   template <int kRows>
   bool is_cut(int64_t row) const {
     for (int64_t r = row; r < row + kRows; ++r)
       if (reach(r) < (before != nullptr ? taps - 1 : std::min(taps - 1, r))) return true;
     return false;
   }
-  // What `kRows` rows from `row` on read: of one row no other document's rows; for several, is_cut() is false.
+  // The rows that `kRows` rows from `row` on read: none of another document for one row; of several rows
+  // is_cut() must be false.
   template <int kRows>
   void find(int64_t row, RowsRead<T, kRows>& from) const {
     const int64_t rounded = blocks * kBlockTaps;

@@ -9,31 +9,39 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/gate.cpp"
 #include <hwy/foreach_target.h>
 // foreach_target.h comes first
-#include "kernels/cpu/gates-inl.h"
+#include "kernels/cpu/gate_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace strata::cpu::HWY_NAMESPACE {
 
 template <typename Function, typename T>
 void gate_range(void* y, const void* x, const void* gate, int64_t begin, int64_t end) {
-  const T *const from = static_cast<const T*>(x) + begin, *const at = static_cast<const T*>(gate) + begin;
+  const T* const from = static_cast<const T*>(x) + begin;
+  const T* const by = static_cast<const T*>(gate) + begin;
   T* const to = static_cast<T*>(y) + begin;
   for_vectors(end - begin, [&](int64_t i, auto span) HWY_ATTR {
-    store(to + i, hn::Mul(load(from + i, span), Function::value(load(at + i, span))), span);
+    prefetch(from + i);
+    prefetch(by + i);
+    store(to + i, hn::Mul(load(from + i, span), Function::value(load(by + i, span))), span);
   });
 }
 
 template <typename Function, typename T>
 void gate_grad_range(void* dx, void* dgate, const void* dy, const void* x, const void* gate, int64_t begin,
                      int64_t end) {
-  const T *const grad = static_cast<const T*>(dy) + begin, *const from = static_cast<const T*>(x) + begin,
-                 *const at = static_cast<const T*>(gate) + begin;
-  T *const to_x = static_cast<T*>(dx) + begin, *const to_gate = static_cast<T*>(dgate) + begin;
+  const T* const from = static_cast<const T*>(x) + begin;
+  const T* const by = static_cast<const T*>(gate) + begin;
+  const T* const grad = static_cast<const T*>(dy) + begin;
+  T* const to = static_cast<T*>(dx) + begin;
+  T* const to_gate = static_cast<T*>(dgate) + begin;
   for_vectors(end - begin, [&](int64_t i, auto span) HWY_ATTR {
-    const Vector d = load(grad + i, span), value = load(from + i, span);
-    const ValueAndSlope f = Function::both(load(at + i, span));
-    store(to_x + i, hn::Mul(d, f.value), span);
-    store(to_gate + i, hn::Mul(hn::Mul(d, value), f.slope), span);
+    prefetch(from + i);
+    prefetch(by + i);
+    prefetch(grad + i);
+    const Vector value = load(from + i, span), d = load(grad + i, span);
+    const ValueAndSlope at = Function::both(load(by + i, span));
+    store(to + i, hn::Mul(d, at.value), span);
+    store(to_gate + i, hn::Mul(hn::Mul(d, value), at.slope), span);
   });
 }
 
@@ -65,13 +73,13 @@ HWY_EXPORT(GateRange);
 HWY_EXPORT(GateGradRange);
 
 namespace {
-constexpr int64_t kGateChunk = int64_t{1} << 14;  // elements of a task
+constexpr int64_t kChunk = 16384;
 }
 
 void gate_forward(GateKind kind, int64_t n, void* y, const void* x, const void* gate, DType dtype) {
   require_activation_dtype(dtype, "gate_forward");
   const auto kernel = HWY_DYNAMIC_DISPATCH(GateRange);
-  parallel_ranges(n, kGateChunk,
+  parallel_ranges(n, kChunk,
                   [&](int64_t begin, int64_t end) { kernel(kind, y, x, gate, dtype, begin, end); });
 }
 
@@ -79,7 +87,7 @@ void gate_backward(GateKind kind, int64_t n, void* dx, void* dgate, const void* 
                    const void* gate, DType dtype) {
   require_activation_dtype(dtype, "gate_backward");
   const auto kernel = HWY_DYNAMIC_DISPATCH(GateGradRange);
-  parallel_ranges(n, kGateChunk, [&](int64_t begin, int64_t end) {
+  parallel_ranges(n, kChunk, [&](int64_t begin, int64_t end) {
     kernel(kind, dx, dgate, dy, x, gate, dtype, begin, end);
   });
 }

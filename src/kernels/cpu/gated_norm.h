@@ -1,5 +1,5 @@
-// RMS norm of groups of channels with a gate (ops/gated_norm/gated_norm.h). x, gate, y, dy, dx, dgate have the shape's
-// dtype (f32, bf16, fp16), all else is f32, as is arithmetic. The bits do not depend on the number of threads.
+// RMS norm of groups of columns with a gate (ops/gated_norm). x, gate, y, dy and gradients of these have
+// shape.dtype, all else is fp32, as is arithmetic. Results are bit-identical for any number of threads.
 #pragma once
 
 #include <cstdint>
@@ -10,27 +10,30 @@
 namespace strata::cpu {
 
 struct GatedNormShape {
-  int64_t rows = 0, groups = 1, size = 0;  // a row has `groups` groups of `size` channels
-  bool is_shared = false;                  // the weight is [size], of all groups, not [groups · size]
-  float eps = 1e-6f;
-  bool gate_first = false;
-  GateKind kind = GateKind::kSilu;
+  int64_t rows = 0, groups = 1;
+  int64_t width = 0;  // columns of a group
+  float eps = 1e-5f;
+  bool gate_first = false;          // h = x · f(gate) is normalised; else h = x, and the gate follows
+  GateKind gate = GateKind::kSilu;  // or kSigmoid
+  bool shared = true;               // the weight is [width], else [groups · width]
   DType dtype = DType::kF32;
-  int64_t width() const { return groups * size; }
 };
 
-// means[rows]: null, or the mean square of each row, whose channels other ranks have too (groups = 1).
+// y[rows, groups · width] and rstd[rows, groups]. y may alias x or gate. `means`[rows]: the mean squares over
+// all ranks, if other ranks have the rest of the only group.
 void gated_norm_forward(const GatedNormShape& shape, void* y, float* rstd, const void* x, const void* gate,
                         const float* weight, const float* means);
-// dx may alias dy, dgate may alias gate. means: of what gated_norm_means() gives with dy.
+// dx and dgate, of which each may alias one of dy, x and gate. `means`: of h · the gradient of h · rstd.
 void gated_norm_backward_input(const GatedNormShape& shape, void* dx, void* dgate, const void* dy,
-                               const void* x, const void* gate, const float* weight, const float* rstd,
+                               const void* x, const void* gate, const float* rstd, const float* weight,
                                const float* means);
+// This rank's contribution to `means`, where the group is `whole` columns wide: of h², or, if dy is not
+// nullptr, of h · dy · weight (· f(gate) where the gate follows).
+void gated_norm_means(const GatedNormShape& shape, int64_t whole, float* means, const void* x,
+                      const void* gate, const void* dy, const float* weight);
+// dw = (accumulate ? dw : 0) + sums over rows, and over groups that share the weight. Scratch: uninitialised.
 int64_t gated_norm_weight_scratch_bytes(const GatedNormShape& shape);
 void gated_norm_backward_weight(const GatedNormShape& shape, float* dw, const void* dy, const void* x,
                                 const void* gate, const float* rstd, bool accumulate, void* scratch);
-// means[rows] = Σ v² / whole, or Σ v · dy · weight (· f(gate)) / whole if there is a dy.
-void gated_norm_means(const GatedNormShape& shape, int64_t whole, float* means, const void* x,
-                      const void* gate, const void* dy, const float* weight);
 
 }  // namespace strata::cpu

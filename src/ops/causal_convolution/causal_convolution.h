@@ -1,5 +1,5 @@
-// Short causal convolution of each channel over the tokens of its document, and what it needs where ranks share
-// sequences or texts are generated.
+// Short causal convolution of each channel over the tokens of its document, with the ops that it needs if ranks
+// share sequences and when texts are generated.
 //
 // Rows are sequences, each in `pieces` equal pieces, all consecutive: 1, or, where the ranks of the context
 // axis share sequences, the pieces that they have together (two a rank: graph::Cut::sequence). A piece reads
@@ -22,7 +22,7 @@ struct CausalConvolutionAttrs {
   }
 };
 
-// z[t, c] = bias[c] + Σ_d weight[c, w − 1 − d] · x[t − d, c], d from 0 to w − 1, where row t − d is of t's
+// z[t, c] = bias[c] + Σ_d weight[c, w − 1 − d] · x[t − d, c], d from 0 to w − 1, over the rows t − d of t's
 // document: positions[t] ≥ d. w is from 1 to 16.
 struct CausalConvolution {
   template <template <typename> class Of>
@@ -89,7 +89,7 @@ struct ConvolutionTailsAttrs {
   }
 };
 
-// The last w − 1 rows of each piece, which has as many: what the next piece reads before it.
+// The last w − 1 rows of each piece, which the next piece reads. A piece has at least w − 1 rows.
 struct ConvolutionTails {
   template <template <typename> class Of>
   struct In {
@@ -132,8 +132,8 @@ struct ShiftPiecesAttrs {
   }
 };
 
-// Gives each piece of a sequence the rows of the piece before it, and the first one zeros; back: those of the
-// piece after it, and the last one zeros. All pieces must be there, in order: on the context axis, whole.
+// Moves the rows of each piece of a sequence to the piece after it; the first piece gets zeros. back: to the
+// piece before it; the last piece gets zeros. All pieces must be present, in order: on the context axis, whole.
 struct ShiftPieces {
   template <template <typename> class Of>
   struct In {

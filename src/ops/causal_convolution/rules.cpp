@@ -86,7 +86,7 @@ Splits<Op> rows_and_channels(const View<Op>& node, Axis axis) {
   return cuts_rows(node, axis) ? Splits<Op>{split_alike<Op>(kS0), channels} : Splits<Op>{channels};
 }
 
-// A rank's rows and pieces of a sequence, where ranks share it: `rows` is a value with rows.
+// A rank's rows and pieces of a sequence that ranks share. `rows`: a value with rows.
 template <typename Attrs>
 Attrs localize_pieces(const Graph& graph, ValueId rows, Attrs attrs) {
   if (graph.placement(rows, Axis::kContext) != kS0) return attrs;

@@ -9,7 +9,7 @@ template <>
 BoundKernel bind(Cpu, const Bind<ops::Gate>& node) {
   const graph::Value& x = *node.in.x;
   return node.kernel(
-      [n = x.shape.elements(), dtype = x.dtype, kind = node.attrs.kind](const Operands<ops::Gate>& at) {
+      [kind = node.attrs.kind, n = x.shape.elements(), dtype = x.dtype](const Operands<ops::Gate>& at) {
         cpu::gate_forward(kind, n, at.out.y, at.in.x, at.in.gate, dtype);
       });
 }
@@ -18,7 +18,7 @@ template <>
 BoundKernel bind(Cpu, const Bind<ops::GateGrad>& node) {
   const graph::Value& x = *node.in.x;
   return node.kernel(
-      [n = x.shape.elements(), dtype = x.dtype, kind = node.attrs.kind](const Operands<ops::GateGrad>& at) {
+      [kind = node.attrs.kind, n = x.shape.elements(), dtype = x.dtype](const Operands<ops::GateGrad>& at) {
         cpu::gate_backward(kind, n, at.out.dx, at.out.dgate, at.in.dy, at.in.x, at.in.gate, dtype);
       });
 }

@@ -1,5 +1,5 @@
-// A value times a function of a gate beside it: the output of attention (Qwen3-Next), the input and output of a short
-// convolution (LFM2).
+// A value times a function of its gate: output-gated attention (Qiu et al. 2025, arXiv 2505.06708), the gates
+// around the convolutions of LFM2.
 #pragma once
 
 #include "ops/signatures.h"
@@ -7,10 +7,8 @@
 
 namespace strata::ops {
 
-using strata::GateKind;
-
 struct GateAttrs {
-  GateKind kind = GateKind::kIdentity;
+  GateKind kind = GateKind::kSigmoid;
   bool operator==(const GateAttrs&) const = default;
   void describe(graph::AttributeText& to) const { to("kind", static_cast<int64_t>(kind)); }
 };
@@ -30,7 +28,8 @@ struct Gate {
   using Attrs = GateAttrs;
   static const graph::OpDef def;
 };
-// dx = dy · f(gate), dgate = dy · x · f′(gate)
+graph::ValueId gate(graph::Graph& graph, graph::ValueId x, graph::ValueId by, GateKind kind);
+
 struct GateGrad {
   template <template <typename> class Of>
   struct In {

@@ -2,29 +2,38 @@
 #include "ops/gate/gate.h"
 
 namespace strata::ops {
+namespace {
+
+template <typename Op>
+void require_gate(const View<Op>& node) {
+  const Value &x = *node.in.x, &gate = *node.in.gate;
+  require(node, gate.shape == x.shape && gate.dtype == x.dtype,
+          "x and its gate must have the same shape and dtype");
+}
+
+}  // namespace
 
 const OpDef Gate::def = define<Gate>({
     .name = "gate",
     .family = "elementwise",
     .infer = [](const auto& node) -> Outputs<Gate> {
-      const Value &x = *node.in.x, &gate = *node.in.gate;
-      require(node, x.shape.rank() == 2 && gate.shape == x.shape && gate.dtype == x.dtype,
-              "x and gate must be [N, D] of one type");
-      return {.y = Spec::like(x)};
+      require_gate(node);
+      return {.y = Spec::like(*node.in.x)};
     },
     .cost = [](const auto& node) { return streamed(node, 8); },
     .placements = [](const auto&, Axis) -> Splits<Gate> {
-      return {{{.x = kS0, .gate = kS0}, {.y = kS0}}, {{.x = kS1, .gate = kS1}, {.y = kS1}}};
+      return {split_alike<Gate>(kS0), split_alike<Gate>(kS1)};
     },
     .gradient =
         [](GradientBuilder& builder, const auto& node) {
           const auto& in = node.in;
-          const auto gradients =
-              add<GateGrad>(builder.graph(),
-                            {.dy = builder.gradient_of(node.out.y), .x = in.x, .gate = in.gate}, node.attrs);
-          builder.add_gradient(in.x, gradients.dx);
-          builder.add_gradient(in.gate, gradients.dgate);
+          const ValueId dy = builder.gradient_of(node.out.y);
+          const auto given =
+              add<GateGrad>(builder.graph(), {.dy = dy, .x = in.x, .gate = in.gate}, node.attrs);
+          builder.add_gradient(in.x, given.dx);
+          builder.add_gradient(in.gate, given.dgate);
         },
+    .in_place = {{"y", "x"}, {"y", "gate"}},
     .recompute = again<Gate>,
 });
 
@@ -32,14 +41,19 @@ const OpDef GateGrad::def = define<GateGrad>({
     .name = "gate_grad",
     .family = "elementwise",
     .infer = [](const auto& node) -> Outputs<GateGrad> {
+      require_gate(node);
+      require(node, node.in.dy->shape == node.in.x->shape, "gradient and x must have the same shape");
       return {.dx = Spec::like(*node.in.x), .dgate = Spec::like(*node.in.gate)};
     },
-    .cost = [](const auto& node) { return streamed(node, 12); },
+    .cost = [](const auto& node) { return streamed(node, 10); },
     .placements = [](const auto&, Axis) -> Splits<GateGrad> {
-      return {{{.dy = kS0, .x = kS0, .gate = kS0}, {.dx = kS0, .dgate = kS0}},
-              {{.dy = kS1, .x = kS1, .gate = kS1}, {.dx = kS1, .dgate = kS1}}};
+      return {split_alike<GateGrad>(kS0), split_alike<GateGrad>(kS1)};
     },
-    .in_place = {{"dx", "x"}, {"dgate", "gate"}},
+    .in_place = {{"dx", "dy"}, {"dx", "x"}, {"dgate", "gate"}},
 });
+
+ValueId gate(Graph& graph, ValueId x, ValueId by, GateKind kind) {
+  return add<Gate>(graph, {.x = x, .gate = by}, {kind}).y;
+}
 
 }  // namespace strata::ops

@@ -1,6 +1,4 @@
-// RMS norm of groups of channels with a gate: what linear recurrences return passes it. Gated delta nets norm each
-// value head and multiply by the gate (Yang et al. 2024, arXiv 2412.06464), Mamba-2 multiplies first (Dao and Gu 2024,
-// arXiv 2405.21060).
+// RMS norm of groups of a row's columns with a gate, after the norm (gated delta nets) or before it (Mamba-2).
 #pragma once
 
 #include "ops/signatures.h"
@@ -9,27 +7,29 @@
 namespace strata::ops {
 
 struct GatedNormAttrs {
-  double eps = 1e-6;
-  int64_t group = 0;  // channels that are normed together
-  bool gate_first = false;
-  GateKind kind = GateKind::kSilu;
+  double eps = 1e-5;
+  int64_t group = 0;                // columns that are normalised together, of all ranks
+  bool gate_first = false;          // the gated value is normalised
+  GateKind gate = GateKind::kSilu;  // SiLU or the logistic function
+  bool shared = true;               // one weight for all groups: f32[group]; else f32[D]
   bool operator==(const GatedNormAttrs&) const = default;
   void describe(graph::AttributeText& to) const {
     to("eps", eps);
     to("group", group);
     to("gate_first", gate_first);
-    to("kind", static_cast<int64_t>(kind));
+    to("gate", static_cast<int64_t>(gate));
+    to("shared", shared);
   }
 };
 
-// With v = x, or x · f(gate) if the gate comes first, and rstd = 1 / √(mean(v²) + eps) of each group:
-// y = v · rstd · weight, times f(gate) if it comes last.
+// gate_first: h = x · f(gate) and y = h · rstd · weight; else h = x and y = h · rstd · weight · f(gate), with
+// rstd = 1 / √(mean(h²) + eps) of each group. With means a row is part of one group.
 struct GatedNorm {
   template <template <typename> class Of>
   struct In {
     Of<Act> x, gate;               // [N, D]
-    Of<F32> weight;                // [D], or [group] of all groups
-    Of<Optional<F32>> means = {};  // [N, 1] (GatedMeans), where ranks share the channels of the only group
+    Of<F32> weight;                // [group] or [D]
+    Of<Optional<F32>> means = {};  // [N, 1] (GatedMeans), if ranks share the columns of a group
     static constexpr std::string_view names = "x gate weight means";
   };
   template <template <typename> class Of>
@@ -41,15 +41,19 @@ struct GatedNorm {
   using Attrs = GatedNormAttrs;
   static const graph::OpDef def;
 };
+// Finds attrs.shared by the width of the weight. Where ranks share the only group of a row its mean square goes
+// over them.
+graph::ValueId gated_norm(graph::Graph& graph, graph::ValueId x, graph::ValueId gate, graph::ValueId weight,
+                          GatedNormAttrs attrs);
 
-// With g = dy · weight (· f(gate) if it comes last): dv = rstd · (g − v · rstd² · mean(g · v)).
 struct GatedNormGradInput {
   template <template <typename> class Of>
   struct In {
     Of<Act> dy, x, gate;
-    Of<F32> weight, rstd;
-    Of<Optional<F32>> means = {};  // [N, 1], of g · v
-    static constexpr std::string_view names = "dy x gate weight rstd means";
+    Of<F32> rstd;  // [N, groups]
+    Of<F32> weight;
+    Of<Optional<F32>> means = {};  // [N, 1], of h · dh / rstd without the norm's own share
+    static constexpr std::string_view names = "dy x gate rstd weight means";
   };
   template <template <typename> class Of>
   struct Out {
@@ -60,14 +64,6 @@ struct GatedNormGradInput {
   static const graph::OpDef def;
 };
 
-struct GatedNormGradWeightAttrs : GatedNormAttrs {
-  bool is_shared = false;  // the weight is that of all groups
-  bool operator==(const GatedNormGradWeightAttrs&) const = default;
-  void describe(graph::AttributeText& to) const {
-    GatedNormAttrs::describe(to);
-    to("is_shared", is_shared);
-  }
-};
 struct GatedNormGradWeight {
   template <template <typename> class Of>
   struct In {
@@ -77,21 +73,21 @@ struct GatedNormGradWeight {
   };
   template <template <typename> class Of>
   struct Out {
-    Of<F32> dw;  // [D] or [group], accumulates
+    Of<F32> dw;  // as the weight, accumulates
     static constexpr std::string_view names = "dw";
   };
-  using Attrs = GatedNormGradWeightAttrs;
+  using Attrs = GatedNormAttrs;
   static const graph::OpDef def;
 };
 
-// Means over all channels, attrs.group of them on all ranks together: of v², or with dy and the weight, which come
-// together, of g · v. No gradient passes: that of GatedNorm covers what passes through means.
+// Means over the group that all ranks share: of h²; with dy and the weight, which come together, of h times
+// the gradient of h · rstd. No gradient passes: that of the norm includes it.
 struct GatedMeans {
   template <template <typename> class Of>
   struct In {
     Of<Act> x, gate;
     Of<Optional<Act>> dy = {};
-    Of<Optional<F32>> weight = {};
+    Of<Optional<F32>> weight = {};  // [D]
     static constexpr std::string_view names = "x gate dy weight";
   };
   template <template <typename> class Of>
@@ -102,12 +98,5 @@ struct GatedMeans {
   using Attrs = GatedNormAttrs;
   static const graph::OpDef def;
 };
-
-struct GatedNormOperands {
-  graph::ValueId x, gate, weight;
-};
-// Where ranks share the channels of the only group, its means go over them.
-graph::ValueId gated_norm(graph::Graph& graph, const GatedNormOperands& operands,
-                          const GatedNormAttrs& attrs);
 
 }  // namespace strata::ops

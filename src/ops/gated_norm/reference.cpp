@@ -1,141 +1,110 @@
 #include <cmath>
 
+#include "base/parallel.h"
 #include "ops/gated_norm/gated_norm.h"
 #include "ops/reference.h"
 
 namespace strata::reference {
 namespace {
 
-struct GateAt {
-  double value, slope;
-};
-GateAt gate_at(GateKind kind, double gate) {
-  const double s = 1 / (1 + std::exp(-gate));
-  switch (kind) {
-    case GateKind::kIdentity:
-      return {gate, 1};
-    case GateKind::kSigmoid:
-      return {s, s * (1 - s)};
-    case GateKind::kSilu:
-      return {gate * s, s + gate * s * (1 - s)};
+// An element of a row, before and after the norm.
+struct GatedElement {
+  double x, gate, slope;  // the gate's function and its derivative
+  double h, factor;       // factor: of the norm's output
+
+  template <typename Op>
+  GatedElement(const Arrays<Op>& at, int64_t i) : x(at.in.x.at(i)) {
+    const double z = at.in.gate.at(i), s = 1 / (1 + std::exp(-z));
+    const bool silu = at.attrs.gate == GateKind::kSilu;
+    gate = silu ? z * s : s;
+    slope = silu ? s * (1 + z * (1 - s)) : s * (1 - s);
+    h = at.attrs.gate_first ? x * gate : x;
+    factor = at.attrs.gate_first ? 1 : gate;
   }
-  return {};
-}
-
-// The elements of a row's group.
-struct Groups {
-  int64_t rows, width, count, size;
-
-  Groups(const Array& x, const ops::GatedNormAttrs& attrs, bool has_means)
-      : rows(x.shape[0]),
-        width(x.shape[1]),
-        count(has_means ? 1 : width / attrs.group),
-        size(width / count) {}
-  int64_t first(int64_t row, int64_t group) const { return row * width + group * size; }
 };
 
-// v at an element.
-double normed_value(const ops::GatedNormAttrs& attrs, const Array& x, const Array& gate, int64_t i) {
-  return attrs.gate_first ? x.at(i) * gate_at(attrs.kind, gate.at(i)).value : x.at(i);
+// Calls body(row, group, first element of the group, elements of a group) for all groups.
+template <typename Op, typename Body>
+void for_norm_groups(const Arrays<Op>& at, int64_t groups, const Body& body) {
+  const int64_t columns = at.in.x.shape[1], width = columns / groups;
+  parallel_for(at.in.x.shape[0], [&](int64_t row) {
+    for (int64_t g = 0; g < groups; ++g) body(row, g, row * columns + g * width, width);
+  });
 }
-double weight_at(const Array& weight, int64_t column) {
-  return weight.at(column % weight.shape[0]);
+
+// The weight of column c of group g.
+double weight_at(const Array& weight, bool shared, int64_t g, int64_t c, int64_t width) {
+  return weight.at(shared ? c : g * width + c);
 }
 
 }  // namespace
 
 template <>
 void compute(const Arrays<ops::GatedNorm>& at) {
-  const auto& in = at.in;
-  const Groups groups(in.x, at.attrs, in.means.present());
-  for (int64_t row = 0; row < groups.rows; ++row) {
-    for (int64_t g = 0; g < groups.count; ++g) {
-      const int64_t first = groups.first(row, g);
-      double squares = 0;
-      for (int64_t i = first; i < first + groups.size; ++i) {
-        const double v = normed_value(at.attrs, in.x, in.gate, i);
-        squares += v * v;
-      }
-      const double mean = in.means.present() ? in.means.at(row) : squares / static_cast<double>(groups.size);
-      const double rstd = 1 / std::sqrt(mean + at.attrs.eps);
-      at.out.rstd.put(row * groups.count + g, rstd);
-      for (int64_t i = first; i < first + groups.size; ++i) {
-        const double y =
-            normed_value(at.attrs, in.x, in.gate, i) * rstd * weight_at(in.weight, i % groups.width);
-        at.out.y.put(i, at.attrs.gate_first ? y : y * gate_at(at.attrs.kind, in.gate.at(i)).value);
-      }
+  const Array& rstds = at.out.rstd;
+  const int64_t groups = rstds.shape[1];
+  for_norm_groups(at, groups, [&](int64_t row, int64_t g, int64_t first, int64_t width) {
+    double squares = 0;
+    for (int64_t c = 0; c < width; ++c) squares += std::pow(GatedElement(at, first + c).h, 2);
+    const double mean = at.in.means.present() ? at.in.means.at(row) : squares / static_cast<double>(width);
+    const double rstd = 1 / std::sqrt(mean + at.attrs.eps);
+    rstds.put(row * groups + g, rstd);
+    for (int64_t c = 0; c < width; ++c) {
+      const GatedElement element(at, first + c);
+      at.out.y.put(first + c,
+                   element.h * rstd * weight_at(at.in.weight, at.attrs.shared, g, c, width) * element.factor);
     }
-  }
+  });
 }
 
 template <>
 void compute(const Arrays<ops::GatedNormGradInput>& at) {
-  const auto& in = at.in;
-  const Groups groups(in.x, at.attrs, in.means.present());
-  for (int64_t row = 0; row < groups.rows; ++row) {
-    for (int64_t g = 0; g < groups.count; ++g) {
-      const int64_t first = groups.first(row, g);
-      const double rstd = in.rstd.at(row * groups.count + g);
-      const auto gradient = [&](int64_t i) {
-        const double dn = in.dy.at(i) * weight_at(in.weight, i % groups.width);
-        return at.attrs.gate_first ? dn : dn * gate_at(at.attrs.kind, in.gate.at(i)).value;
-      };
-      double product = 0;
-      for (int64_t i = first; i < first + groups.size; ++i)
-        product += gradient(i) * normed_value(at.attrs, in.x, in.gate, i);
-      const double mean = in.means.present() ? in.means.at(row) : product / static_cast<double>(groups.size);
-      for (int64_t i = first; i < first + groups.size; ++i) {
-        const GateAt gate = gate_at(at.attrs.kind, in.gate.at(i));
-        const double v = normed_value(at.attrs, in.x, in.gate, i);
-        const double dv = rstd * (gradient(i) - v * rstd * rstd * mean);
-        if (at.attrs.gate_first) {
-          at.out.dx.put(i, dv * gate.value);
-          at.out.dgate.put(i, dv * in.x.at(i) * gate.slope);
-        } else {
-          at.out.dgate.put(i, in.dy.at(i) * v * rstd * weight_at(in.weight, i % groups.width) * gate.slope);
-          at.out.dx.put(i, dv);
-        }
-      }
+  const int64_t groups = at.in.rstd.shape[1];
+  for_norm_groups(at, groups, [&](int64_t row, int64_t g, int64_t first, int64_t width) {
+    const double rstd = at.in.rstd.at(row * groups + g);
+    const auto weight = [&](int64_t c) { return weight_at(at.in.weight, at.attrs.shared, g, c, width); };
+    double mean = 0;
+    for (int64_t c = 0; c < width; ++c) {
+      const GatedElement element(at, first + c);
+      mean += at.in.dy.at(first + c) * weight(c) * element.factor * element.h / static_cast<double>(width);
     }
-  }
+    if (at.in.means.present()) mean = at.in.means.at(row);
+    for (int64_t c = 0; c < width; ++c) {
+      const GatedElement element(at, first + c);
+      const double weighted = at.in.dy.at(first + c) * weight(c);
+      const double dh = rstd * (weighted * element.factor - element.h * rstd * rstd * mean);
+      const double dgate = at.attrs.gate_first ? dh * element.x : weighted * element.x * rstd;
+      at.out.dx.put(first + c, at.attrs.gate_first ? dh * element.gate : dh);
+      at.out.dgate.put(first + c, dgate * element.slope);
+    }
+  });
 }
 
 template <>
 void compute(const Arrays<ops::GatedNormGradWeight>& at) {
-  const auto& in = at.in;
-  const int64_t rows = in.x.shape[0], width = in.x.shape[1], groups = in.rstd.shape[1],
-                weights = at.out.dw.shape[0];
-  for (int64_t w = 0; w < weights; ++w) {
-    double sum = 0;
-    for (int64_t row = 0; row < rows; ++row) {
-      for (int64_t column = w; column < width; column += weights) {
-        const int64_t i = row * width + column;
-        const double normed =
-            normed_value(at.attrs, in.x, in.gate, i) * in.rstd.at(row * groups + column * groups / width);
-        sum += in.dy.at(i) * normed * (at.attrs.gate_first ? 1 : gate_at(at.attrs.kind, in.gate.at(i)).value);
-      }
-    }
-    at.out.dw.give(w, sum);
+  const int64_t groups = at.in.rstd.shape[1], columns = at.in.x.shape[1], width = columns / groups;
+  const Array& dw = at.out.dw;
+  std::vector<double> sums(static_cast<size_t>(dw.shape[0]));
+  for (int64_t i = 0; i < at.in.x.shape.elements(); ++i) {
+    const GatedElement element(at, i);
+    const int64_t row = i / columns, c = i % columns;
+    sums[static_cast<size_t>(at.attrs.shared ? c % width : c)] +=
+        at.in.dy.at(i) * element.factor * element.h * at.in.rstd.at(row * groups + c / width);
   }
+  for (size_t c = 0; c < sums.size(); ++c) dw.give(static_cast<int64_t>(c), sums[c]);
 }
 
 template <>
 void compute(const Arrays<ops::GatedMeans>& at) {
-  const auto& in = at.in;
-  const int64_t width = in.x.shape[1];
-  for (int64_t row = 0; row < in.x.shape[0]; ++row) {
+  for_norm_groups(at, 1, [&](int64_t row, int64_t, int64_t first, int64_t width) {
     double sum = 0;
-    for (int64_t i = row * width; i < (row + 1) * width; ++i) {
-      const double v = normed_value(at.attrs, in.x, in.gate, i);
-      if (!in.dy.present()) {
-        sum += v * v;
-        continue;
-      }
-      const double dn = in.dy.at(i) * in.weight.at(i % width);
-      sum += v * (at.attrs.gate_first ? dn : dn * gate_at(at.attrs.kind, in.gate.at(i)).value);
+    for (int64_t c = 0; c < width; ++c) {
+      const GatedElement element(at, first + c);
+      sum += element.h *
+             (at.in.dy.present() ? at.in.dy.at(first + c) * at.in.weight.at(c) * element.factor : element.h);
     }
     at.out.means.put(row, sum / static_cast<double>(at.attrs.group));
-  }
+  });
 }
 
 }  // namespace strata::reference

@@ -42,8 +42,8 @@ Operand clamped_a(const GatesCase& one) {
   return a;
 }
 
-constexpr int64_t kTimedGateHeads = 16, kTimedChannels = 64;
-const GatesCase kTimedGates{"", {}, kTimedTokens, kTimedGateHeads, kTimedChannels};
+constexpr int64_t kTimedGateHeads = 16, kTimedGateChannels = 64;
+const GatesCase kTimedGates{"", {}, kTimedTokens, kTimedGateHeads, kTimedGateChannels};
 
 }  // namespace
 

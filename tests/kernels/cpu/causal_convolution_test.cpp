@@ -198,7 +198,7 @@ TEST(CausalConvolution, AddsToGradientsOfWeights) {
   for (int64_t i = 0; i < dbias.size(); ++i) EXPECT_EQ(one.dbias[i], 2 * dbias[i]);
 }
 
-// Packed documents have the bits that each has alone, forward and backward.
+// Packed documents have the bits that each has by itself, forward and backward.
 TEST(CausalConvolution, KeepsDocumentsApart) {
   const std::vector<int64_t> lengths{3, 1, 2, 17, 9, 1, 31};
   const ConvolutionShape shape{.rows = 64, .piece = 64, .channels = 24, .taps = 4, .silu = true};
@@ -285,7 +285,7 @@ TEST(CausalConvolution, OfPiecesIsThatOfTheWhole) {
 }
 
 // A text token by token, in chunks of several lengths with padding, and whole: the same bits. Entries of other
-// texts stay as they are.
+// texts stay unchanged.
 TEST(CausalConvolution, WithACacheIsThatOfTheWholeText) {
   for (const DType dtype : testing::kActivationTypes) {
     for (const int64_t taps : {1, 2, 4, 16}) {

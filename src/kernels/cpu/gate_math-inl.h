@@ -1,9 +1,9 @@
-// The functions of gates and their slopes in vector arithmetic.
-#if defined(STRATA_KERNELS_CPU_GATES_INL_H_) == defined(HWY_TARGET_TOGGLE)
-#ifdef STRATA_KERNELS_CPU_GATES_INL_H_
-#undef STRATA_KERNELS_CPU_GATES_INL_H_
+// Functions of gates and their slopes in vector arithmetic, for gate.cpp and gated_norm.cpp.
+#if defined(STRATA_KERNELS_CPU_GATE_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef STRATA_KERNELS_CPU_GATE_MATH_INL_H_
+#undef STRATA_KERNELS_CPU_GATE_MATH_INL_H_
 #else
-#define STRATA_KERNELS_CPU_GATES_INL_H_
+#define STRATA_KERNELS_CPU_GATE_MATH_INL_H_
 #endif
 
 #include "kernels/cpu/activations-inl.h"
@@ -18,7 +18,7 @@ struct IdentityGate {
 };
 
 struct SigmoidGate {
-  static HWY_INLINE Vector value(Vector x) { return logistic(clamped(x, Silu::kEdge)).s; }
+  static HWY_INLINE Vector value(Vector x) { return logistic_times(constant(1.0f), clamped(x, Silu::kEdge)); }
   static HWY_INLINE ValueAndSlope both(Vector x) {
     const Logistic at = logistic(clamped(x, Silu::kEdge));
     return {at.s, hn::Mul(at.s, at.complement)};
