@@ -17,7 +17,7 @@ strata=${STRATA:-build/release/bin/strata}
 read -r -a sets <<<"${SETS:-}"
 [ "$minutes" -ge 1 ] || { echo "MINUTES: found $minutes, expected at least 1" >&2; exit 2; }
 
-recipes=(tensor row row_hp_wgrad mxfp8 nvfp4 fp16 bf16_weights bf16_weights_nearest)
+recipes=(tensor delayed row row_hp_wgrad mxfp8 nvfp4 fp16 bf16_weights bf16_weights_nearest)
 names=()
 for model in dense experts; do
   names+=("$model"/{bf16-1,bf16-2,bf16-3,bf16_micro-1,block-1,block-2,block-3})
