@@ -20,7 +20,8 @@ void load_checked(const TensorSource& source, const Manifest& manifest,
   load_tensors(source, views, {.ignore = std::move(ignore), .checksums = &expected, .rank = rank});
 }
 
-// The views of states that a file of an optimizer has; those that a run may have newly stay as they are. ConfigError for moments that it has in other terms.
+// The views of states that a file of an optimizer has; those that a run may have newly stay as they are.
+// ConfigError for moments that it has in other terms.
 std::vector<MutableTensorView> states_in(const TensorSource& source,
                                          std::span<const MutableTensorView> views) {
   std::vector<MutableTensorView> found;

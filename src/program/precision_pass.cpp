@@ -124,6 +124,8 @@ class PrecisionPass {
     value.role = role;
     value.producer = kNone;
     value.name = "greatest." + graph_.value(history).name;
+    for (const auto& one : followed_)
+      STRATA_CHECK(one.first != history, "two tensors have {}", graph_.value(history).name);
     followed_.emplace_back(history, found);
   }
 

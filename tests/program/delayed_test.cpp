@@ -167,6 +167,8 @@ struct DelayedLayout {
   Recompute recompute = Recompute::kNone;
   Precision::Gathers gathers = Precision::Gathers::kCodesWherePossible;
   const char* preset = "llama3-5m";
+  bool sequence_parallel = true;
+  layers::ContextKind context = layers::ContextKind::kAllGather;
 };
 
 std::ostream& operator<<(std::ostream& out, const DelayedLayout& layout) {
@@ -203,6 +205,8 @@ TEST_P(DelayedOnAMesh, HasTheHistoriesOfOneRank) {
   options.mesh = layout.mesh;
   options.zero = layout.zero;
   options.recompute = layout.recompute;
+  options.sequence_parallel = layout.sequence_parallel;
+  options.context_kind = layout.context;
   if (options.model.experts.count > 0) options.experts = {2};
   const bool sums_alike =
       layout.mesh.size(graph::Axis::kTensor) * layout.mesh.size(graph::Axis::kContext) == 1;
@@ -224,19 +228,31 @@ TEST_P(DelayedOnAMesh, HasTheHistoriesOfOneRank) {
 
 INSTANTIATE_TEST_SUITE_P(
     Layouts, DelayedOnAMesh,
-    testing::Values(DelayedLayout{"replicate2", Mesh::of(2, 1, 1, 1)},
-                    DelayedLayout{"zero1_shard2", Mesh::of(1, 2, 1, 1), 1},
-                    DelayedLayout{"zero3_shard2", Mesh::of(1, 2, 1, 1), 3},
-                    DelayedLayout{"zero3_shard2_recomputed", Mesh::of(1, 2, 1, 1), 3, Recompute::kFull},
-                    DelayedLayout{"zero3_shard2_weights", Mesh::of(1, 2, 1, 1), 3, Recompute::kNone,
-                                  Precision::Gathers::kWeights},
-                    DelayedLayout{"tensor2", Mesh::of(1, 1, 1, 2)},
-                    DelayedLayout{"zero3_shard2_tensor2", Mesh::of(1, 2, 1, 2), 3},
-                    DelayedLayout{"context2", Mesh::of(1, 1, 2, 1)},
-                    DelayedLayout{"pipeline2", Mesh::of(1, 1, 1, 1, 2)},
-                    DelayedLayout{"recomputed", Mesh::of_one(), 0, Recompute::kFull},
-                    DelayedLayout{"expert2", Mesh::of(1, 2, 1, 1), 0, Recompute::kNone,
-                                  Precision::Gathers::kCodesWherePossible, "moe-30m-a10m"}),
+    testing::Values(
+        DelayedLayout{"replicate2", Mesh::of(2, 1, 1, 1)},
+        DelayedLayout{"zero1_shard2", Mesh::of(1, 2, 1, 1), 1},
+        DelayedLayout{"zero3_shard2", Mesh::of(1, 2, 1, 1), 3},
+        DelayedLayout{"zero3_shard2_recomputed", Mesh::of(1, 2, 1, 1), 3, Recompute::kFull},
+        DelayedLayout{"zero3_shard2_weights", Mesh::of(1, 2, 1, 1), 3, Recompute::kNone,
+                      Precision::Gathers::kWeights},
+        DelayedLayout{"tensor2", Mesh::of(1, 1, 1, 2)},
+        DelayedLayout{"zero3_shard2_tensor2", Mesh::of(1, 2, 1, 2), 3},
+        DelayedLayout{"context2", Mesh::of(1, 1, 2, 1)}, DelayedLayout{"pipeline2", Mesh::of(1, 1, 1, 1, 2)},
+        DelayedLayout{"recomputed", Mesh::of_one(), 0, Recompute::kFull},
+        DelayedLayout{"tensor2_whole_rows", Mesh::of(1, 1, 1, 2), 0, Recompute::kNone,
+                      Precision::Gathers::kCodesWherePossible, "llama3-5m", false},
+        DelayedLayout{"ulysses2", Mesh::of(1, 1, 2, 1), 0, Recompute::kNone,
+                      Precision::Gathers::kCodesWherePossible, "llama3-5m", true,
+                      layers::ContextKind::kUlysses},
+        // Two matmuls of one input and of one output's gradient, latents, and inputs of all decoder layers.
+        DelayedLayout{"parallel_blocks_tensor2", Mesh::of(1, 1, 1, 2), 0, Recompute::kNone,
+                      Precision::Gathers::kCodesWherePossible, "pythia-14m"},
+        DelayedLayout{"latents_tensor2", Mesh::of(1, 1, 1, 2), 0, Recompute::kNone,
+                      Precision::Gathers::kCodesWherePossible, "deepseek2-6m"},
+        DelayedLayout{"encoder_decoder_tensor2", Mesh::of(1, 1, 1, 2), 0, Recompute::kNone,
+                      Precision::Gathers::kCodesWherePossible, "t5-small"},
+        DelayedLayout{"expert2", Mesh::of(1, 2, 1, 1), 0, Recompute::kNone,
+                      Precision::Gathers::kCodesWherePossible, "moe-30m-a10m"}),
     [](const auto& one) { return std::string(one.param.name); });
 
 }  // namespace
