@@ -19,7 +19,7 @@ read -r -a sets <<<"${SETS:-}"
 
 # Controls leave out what their publishers say that a recipe needs: nvfp4_plain the transform and stochastic rounding,
 # tensor_hopper the promotion of sums (about ten times as slow).
-recipes=(tensor row row_hp_wgrad mxfp8 nvfp4 fp16 bf16_weights bf16_weights_nearest nvfp4_plain tensor_hopper)
+recipes=(tensor delayed row row_hp_wgrad mxfp8 nvfp4 fp16 bf16_weights bf16_weights_nearest nvfp4_plain tensor_hopper)
 names=()
 for model in dense experts; do
   names+=("$model"/{bf16-1,bf16-2,bf16-3,bf16_micro-1,block-1,block-2,block-3})

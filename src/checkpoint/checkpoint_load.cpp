@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/expected_checksums.h"
+#include "optim/optimizer.h"
 
 namespace strata::checkpoint {
 namespace {
@@ -19,16 +20,14 @@ void load_checked(const TensorSource& source, const Manifest& manifest,
   load_tensors(source, views, {.ignore = std::move(ignore), .checksums = &expected, .rank = rank});
 }
 
-// A compensation (optim/storage.h) that a run has newly is zeros, and one that it no longer has is left out.
-constexpr std::string_view kCompensation = "compensation/";
-
-// The views of states that a file of an optimizer has. ConfigError for moments that it has in other terms.
+// The views of states that a file of an optimizer has; those that a run may have newly stay as they are.
+// ConfigError for moments that it has in other terms.
 std::vector<MutableTensorView> states_in(const TensorSource& source,
                                          std::span<const MutableTensorView> views) {
   std::vector<MutableTensorView> found;
   for (const MutableTensorView& view : views) {
     const auto at = source.tensors.find(view.name);
-    if (at == source.tensors.end() && view.name.starts_with(kCompensation)) continue;
+    if (at == source.tensors.end() && optim::is_optional_state(view.name, '/')) continue;
     const bool in_file = at != source.tensors.end() && at->second.tensor->dtype;
     const bool is_code = view.memory_dtype == DType::kE4M3;
     if (in_file && is_code != (at->second.tensor->dtype == DType::kE4M3) &&
@@ -40,6 +39,13 @@ std::vector<MutableTensorView> states_in(const TensorSource& source,
     found.push_back(view);
   }
   return found;
+}
+
+// Patterns of states that a file may have in vain.
+std::vector<std::string> no_longer_there() {
+  std::vector<std::string> patterns;
+  for (const std::string_view state : optim::kOptionalStates) patterns.push_back(fmt::format("{}/*", state));
+  return patterns;
 }
 
 [[noreturn]] void nothing_usable(const Path& folder, const std::vector<SkippedCheckpoint>& skipped) {
@@ -107,8 +113,7 @@ LoadedCheckpoint load_with(const Path& checkpoint, Manifest manifest,
       throw DataError("[{}] has no optimizer.safetensors; training cannot resume from it",
                       checkpoint.string());
     const TensorSource source = open_tensor_file(checkpoint / "optimizer.safetensors");
-    load_checked(source, loaded.manifest, states_in(source, optimizer), rank,
-                 {fmt::format("{}*", kCompensation)});
+    load_checked(source, loaded.manifest, states_in(source, optimizer), rank, no_longer_there());
   }
   return loaded;
 }

@@ -264,6 +264,7 @@ std::vector<checkpoint::MutableTensorView> state_views(const models::ModelConfig
       for (auto it = begin; it != end; ++it) {
         const optim::State& state = *it->second;
         if (row.row < state.first_row || row.row + row.rows > state.first_row + state.rows) continue;
+        if (state.layout == optim::StateLayout::kTensor && row.row != state.first_row) continue;
         const graph::Value& value = graph.value(state.value);
         const Shape shape = placed.global_shape(value.name, executor);
         const std::string part = row.part.whole() ? "" : fmt::format("#{}", row.part.first);

@@ -44,6 +44,7 @@
 #include "ops/temper/temper.h"
 #include "ops/two_level/two_level.h"
 #include "ops/vocabulary/vocabulary.h"
+#include "optim/delayed_scale/delayed_scale.h"
 #include "optim/optimizers.h"
 #include "optim/router_bias/router_bias.h"
 #include "optim/row_clip/row_clip.h"
@@ -171,6 +172,7 @@ std::span<const CatalogueEntry> catalogue() {
         entry<optim::ClipRows>(),
         entry<optim::RouterBiasUpdate>(),
         entry<optim::StoredUpdate>(),
+        entry<optim::FollowHistory>(),
         entry<graph::Add>(),
         entry<graph::LossSeed>(),
         entry<graph::TakeShard>(),

@@ -166,4 +166,9 @@ bool is_distributed_along(const UpdateAttrs& attrs, const Value& parameter, Axis
          std::find(distributed.begin(), distributed.end(), axis) != distributed.end();
 }
 
+bool is_optional_state(std::string_view name, char separator) {
+  return std::find(kOptionalStates.begin(), kOptionalStates.end(), name.substr(0, name.find(separator))) !=
+         kOptionalStates.end();
+}
+
 }  // namespace strata::optim

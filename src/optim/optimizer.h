@@ -5,6 +5,7 @@
 // made is device state, like the optimizers' own states.
 #pragma once
 
+#include <array>
 #include <concepts>
 #include <functional>
 #include <memory>
@@ -92,8 +93,15 @@ using RuleOf = std::function<ParameterRule(const std::string& name, graph::Param
 enum class StateLayout : uint8_t {
   kElements,  // as the parameter's own
   kRows,      // one for each row
-  kTensor,    // of a whole tensor, in a separate order
+  kTensor,  // of a whole tensor, in a separate order; if it is of several, checkpoints have it with the first
 };
+
+// States that a run may have newly, or no longer, when it continues from a checkpoint: new ones begin as zeros, and change
+// nothing until then. Compensations of rounding (storage.h), histories of scales (quantize/delayed.h).
+inline constexpr std::array<std::string_view, 4> kOptionalStates{"compensation", "history_input",
+                                                                 "history_weight", "history_gradient"};
+// `name` is that of a state, alone or before `separator` in the name of its value or tensor.
+bool is_optional_state(std::string_view name, char separator);
 
 // A state, named "NAME.PARAMETER", or "NAME.PARAMETER[FIRST:END]" if it is for some of the rows. The value
 // may hold several: for the rows of each rank among which parts of the parameter are distributed.

@@ -62,7 +62,10 @@ QuantizedTensor CodeMaker::make(ValueId x, const quantize::QuantizedOperand& ope
         rank = graph::rank_block(graph_);
     }
   }
-  const auto [row_greatest, column_greatest] = greatest_of(x, attrs);
+  const bool is_delayed = handling.history != kNone;
+  if (handling.finds_greatest) attrs.greatest_parts = parts_of(x, attrs.along_rows, 0);
+  const auto [row_greatest, column_greatest] =
+      is_delayed ? std::pair{handling.history, ValueId{kNone}} : greatest_of(x, attrs);
   const auto made = graph::add<ops::Quantize>(graph_,
                                               {.x = x,
                                                .row_greatest = row_greatest,
@@ -87,7 +90,8 @@ QuantizedTensor CodeMaker::make(ValueId x, const quantize::QuantizedOperand& ope
   keep(made.column_scales, "column_scales");
   QuantizedTensor all{
       {{operand.along_rows}, made.row_codes, made.row_scales},
-      {{columns ? *operand.along_columns : operand.along_rows}, made.column_codes, made.column_scales}};
+      {{columns ? *operand.along_columns : operand.along_rows}, made.column_codes, made.column_scales},
+      made.greatest};
   // Matmuls read it only if it is part of the scales.
   const auto is_read = [](const ScaleRule& rule) { return rule.scale_type() == quantize::ScaleType::kE4M3; };
   if (rows && is_read(operand.along_rows)) {
@@ -131,6 +135,55 @@ ValueId CodeMaker::places_of_rows(ValueId x, const Marks& marks) {
   return slot->second = places;
 }
 
+ValueId CodeMaker::found_in(ValueId x, const ScaleRule& rule, const Marks& marks) {
+  mark(graph_, marks);
+  return graph::add<ops::GreatestMagnitudes>(graph_, {.x = x},
+                                             {.along_rows = rule, .row_parts = parts_of(x, rule, 0)})
+      .of_rows;
+}
+
+std::vector<ValueId> CodeMaker::greatest_of_ranks(std::vector<ValueId> found) {
+  for (auto axis = graph::kAllAxes.rbegin(); axis != graph::kAllAxes.rend(); ++axis) {
+    std::vector<std::vector<size_t>> groups;
+    for (size_t i = 0; i < found.size(); ++i) {
+      if (graph_.mesh().size(*axis) == 1 || graph_.placement(found[i], *axis) != Placement::sharded(0))
+        continue;
+      const auto alike = std::find_if(groups.begin(), groups.end(), [&](const auto& group) {
+        return graph_.value(found[group[0]]).placements == graph_.value(found[i]).placements;
+      });
+      if (alike == groups.end()) {
+        groups.push_back({i});
+      } else {
+        alike->push_back(i);
+      }
+    }
+    for (const std::vector<size_t>& group : groups) {
+      graph::InIds<graph::Reshard> in;
+      for (const size_t i : group) in.x.push_back(found[i]);
+      const auto moved =
+          graph::add<graph::Reshard>(
+              graph_, in, {.axis = *axis, .from = Placement::sharded(0), .to = Placement::replicated()})
+              .moved;
+      for (size_t i = 0; i < group.size(); ++i) found[group[i]] = moved[i];
+    }
+  }
+  for (ValueId& one : found)
+    if (graph_.value(one).shape[0] > 1)
+      one = graph::add<ops::GreatestOfRanks>(graph_, {.found = one}).greatest;
+  return found;
+}
+
+int64_t CodeMaker::parts_of(ValueId x, const std::optional<ScaleRule>& rule, int own_dim) const {
+  int64_t count = 1;
+  for (const Axis axis : graph::kAllAxes) {
+    const Placement placement = graph_.placement(x, axis);
+    if (placement.kind != Placement::Kind::kSharded) continue;
+    const bool is_of_rows = rule && rule->needs() == ScaleRule::Needs::kRows && placement.dim == own_dim;
+    if (!is_of_rows) count *= graph_.mesh().size(axis);
+  }
+  return count;
+}
+
 std::pair<ValueId, ValueId> CodeMaker::greatest_of(ValueId x, const ops::QuantizeAttrs& attrs) {
   const auto needs = [](const std::optional<ScaleRule>& rule) {
     return rule && rule->needs() != ScaleRule::Needs::kNothing;
@@ -139,18 +192,8 @@ std::pair<ValueId, ValueId> CodeMaker::greatest_of(ValueId x, const ops::Quantiz
   ops::GreatestAttrs of{.along_rows = attrs.along_rows,
                         .along_columns = attrs.along_columns,
                         .transforms_columns = attrs.transforms_columns};
-  const auto parts = [&](const std::optional<ScaleRule>& rule, int own_dim) {
-    int64_t count = 1;
-    for (const Axis axis : graph::kAllAxes) {
-      const Placement placement = graph_.placement(x, axis);
-      if (placement.kind != Placement::Kind::kSharded) continue;
-      const bool is_of_rows = rule && rule->needs() == ScaleRule::Needs::kRows && placement.dim == own_dim;
-      if (!is_of_rows) count *= graph_.mesh().size(axis);
-    }
-    return count;
-  };
-  of.row_parts = parts(of.along_rows, 0);
-  of.column_parts = parts(of.along_columns, 1);
+  of.row_parts = parts_of(x, of.along_rows, 0);
+  of.column_parts = parts_of(x, of.along_columns, 1);
   const std::vector<Axis> distributed = graph_.value(x).sharding.distributed_axes;
   const auto found = graph::add<ops::GreatestMagnitudes>(graph_, {.x = x}, of);
   const auto reduced = [&](ValueId own, int64_t ranks) {

@@ -35,12 +35,16 @@ enum class Direction : uint8_t { kRows, kColumns };
 // All codes of a tensor.
 struct QuantizedTensor {
   Codes rows, columns;
+  graph::ValueId found = graph::kNone;  // as Handling::finds_greatest asks for it: what each rank has found
   Codes read(const quantize::QuantizedOperand& operand, Direction direction) const;
 };
 
 // Rounding of an operand beyond its rules.
 struct Handling {
   bool transforms_columns = false, stochastic = false;
+  // From which a delayed rule takes the scale, and whether the tensor's own greatest magnitude is to be found.
+  graph::ValueId history = graph::kNone;
+  bool finds_greatest = false;
 };
 
 class CodeMaker {
@@ -54,11 +58,18 @@ class CodeMaker {
   QuantizedTensor make(graph::ValueId x, const quantize::QuantizedOperand& operand, bool rows, bool columns,
                        const Marks& marks, const Handling& handling = {});
 
+  // Adds a node that finds the greatest magnitude of what each rank has of x, [ranks, 1].
+  graph::ValueId found_in(graph::ValueId x, const quantize::ScaleRule& rule, const Marks& marks);
+  // The greatest of what ranks have found, [1, 1] for each: values alike travel together.
+  std::vector<graph::ValueId> greatest_of_ranks(std::vector<graph::ValueId> found);
+
  private:
   // Codes and scales of experts are cut between experts, as the weights.
   void distribute(graph::ValueId id, const std::vector<graph::Axis>& axes);
   // Each row's sample and place in it, placed as rows of x are.
   graph::ValueId places_of_rows(graph::ValueId x, const Marks& marks);
+  // How many ranks have a part of a greatest magnitude of x. `own_dim`: the dimension that is the result's rows.
+  int64_t parts_of(graph::ValueId x, const std::optional<quantize::ScaleRule>& rule, int own_dim) const;
   // The greatest magnitudes that the rules need along rows and along columns, of all ranks.
   std::pair<graph::ValueId, graph::ValueId> greatest_of(graph::ValueId x, const ops::QuantizeAttrs& attrs);
   // A cut must leave every block whole. `first`: the dimension of x that is dimension 0 of the rule's matrix.

@@ -165,9 +165,12 @@ class Compiler {
                                        ? order_of(*pipeline_for_request(request, options), options.backward)
                                        : request.order);
       program.graph = std::move(model.graph);
-      if (trains && options.precision != nullptr)
-        precision_pass(program.graph, *options.precision, request.sequence_length, options.words);
       program.states = std::move(model.states);
+      if (trains && options.precision != nullptr) {
+        const auto histories =
+            precision_pass(program.graph, *options.precision, request.sequence_length, options.words);
+        program.states.insert(program.states.end(), histories.begin(), histories.end());
+      }
       program.messages = std::move(model.messages);
       if (trains) {
         built_.push_back(std::move(program));

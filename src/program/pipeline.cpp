@@ -9,6 +9,7 @@
 #include "parallel/messages.h"
 #include "program/model_graph.h"
 #include "program/narrow.h"
+#include "program/precision_pass.h"
 
 namespace strata::program {
 
@@ -111,6 +112,11 @@ AllStages all_stages(const ProgramSet& set) {
     holders = parameter.role == graph::ParameterRole::kDistanceTable
                   ? holders_of(pipeline, parameter.role, parameter.of_encoder)
                   : std::vector<int32_t>(ranks.begin(), ranks.end());
+  }
+  if (options.precision != nullptr && options.precision->recipe.is_delayed()) {
+    const auto histories = precision_pass(model.graph, *options.precision,
+                                          set.programs.front().request.sequence_length, options.words);
+    model.states.insert(model.states.end(), histories.begin(), histories.end());
   }
   graph::localize(model.graph);
   narrow_values(model.graph, options.rule_of);

@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "base/error.h"
@@ -13,6 +14,7 @@
 #include "ops/expert_dispatch/expert_dispatch.h"
 #include "ops/linear/linear.h"
 #include "ops/scaled_experts/scaled_experts.h"
+#include "optim/delayed_scale/delayed_scale.h"
 #include "program/codes.h"
 #include "program/passes.h"
 
@@ -81,15 +83,67 @@ class PrecisionPass {
       mark(graph_, now_);
       if (!replace(node)) graph_.nodes().push_back(node);
     }
+    follow_histories();
     mark(graph_, Marks{});
     renumber_producers(graph_);
   }
 
+  // The histories that it has added.
+  std::vector<optim::State> states() && { return std::move(states_); }
+
  private:
-  bool takes(ValueId weight) const {
+  // The parameter that a weight is of.
+  ValueId parameter_of(ValueId weight) const {
     const ValueId whole_of = graph_.value(weight).sharding.whole_of;
-    return taken_.contains(whole_of == kNone ? weight : whole_of);
+    return whole_of == kNone ? weight : whole_of;
   }
+
+  // The history of a linear layer's "input", "weight" or "gradient"; kNone: the recipe has none. A tensor that several
+  // layers read has that of the first.
+  ValueId history_of(ValueId weight, std::string_view tensor) {
+    if (!recipe_.is_delayed()) return kNone;
+    const ValueId parameter = parameter_of(weight);
+    const Value& of = graph_.value(parameter);
+    const std::string state = fmt::format("history_{}", tensor);
+    const std::string name = fmt::format("{}.{}", state, of.name);
+    const auto [slot, is_new] = histories_.try_emplace(name, kNone);
+    if (!is_new) return slot->second;
+    Value history;
+    history.name = name;
+    history.shape = {1, quantize::delayed_state_size(precision_.history)};
+    history.role = Role::kState;
+    slot->second = graph_.add_value(std::move(history));
+    states_.push_back({parameter, slot->second, state, 0, of.shape[0], optim::StateLayout::kTensor});
+    return slot->second;
+  }
+
+  // After a step, the history takes what ranks have found. A `role` that outlives micro-batches: kMetric, over which they
+  // accumulate it, or kEncoded, for what is found once after each update.
+  void follow(ValueId history, ValueId found, Role role) {
+    Value& value = graph_.value(found);
+    value.role = role;
+    value.producer = kNone;
+    value.name = "greatest." + graph_.value(history).name;
+    for (const auto& one : followed_)
+      STRATA_CHECK(one.first != history, "two tensors have {}", graph_.value(history).name);
+    followed_.emplace_back(history, found);
+  }
+
+  void follow_histories() {
+    if (followed_.empty()) return;
+    mark(graph_, {.phase = Phase::kUpdate});
+    std::vector<ValueId> found;
+    for (const auto& one : followed_) found.push_back(one.second);
+    const std::vector<ValueId> greatest = codes_.greatest_of_ranks(std::move(found));
+    const ValueId decision = graph_.metric(graph::MetricKind::kDecision);
+    for (size_t i = 0; i < followed_.size(); ++i) {
+      const ValueId history = followed_[i].first;
+      graph::add_into<optim::FollowHistory>(
+          graph_, {.history = history, .greatest = greatest[i], .decision = decision}, {.history = history});
+    }
+  }
+
+  bool takes(ValueId weight) const { return taken_.contains(parameter_of(weight)); }
   bool takes_gradient(const Node& node) const {
     return recipe_.quantizes_weight_gradient && gradient_of_.contains(node.outputs.front());
   }
@@ -242,7 +296,7 @@ class PrecisionPass {
     if (const auto found = made_of_experts_.find(x); found != made_of_experts_.end()) return found->second;
     if (const quantize::QuantizedOperand* const other = shares_rows(operand)) {
       readers_[x].rows = true;
-      return activation(x, *other, Direction::kRows);
+      return activation(x, *other, Direction::kRows, kNone);
     }
     Marks marks = now_;
     if (marks.phase == Phase::kWeightGrad) marks.phase = Phase::kInputGrad;
@@ -254,7 +308,7 @@ class PrecisionPass {
     if (node.op == &ops::Linear::def) {
       const auto in = graph::inputs_of<ops::Linear>(node);
       if (!takes(in.weight)) return false;
-      const Codes x = activation(in.x, recipe_.input, Direction::kRows),
+      const Codes x = activation(in.x, recipe_.input, Direction::kRows, in.weight),
                   weight = weight_codes(in.weight, Direction::kRows);
       graph::add_into<ops::ScaledLinear>(graph_,
                                          {.x = x.codes,
@@ -270,7 +324,7 @@ class PrecisionPass {
     if (node.op == &ops::LinearGradInput::def) {
       const auto in = graph::inputs_of<ops::LinearGradInput>(node);
       if (!takes(in.weight)) return false;
-      const Codes dy = activation(in.dy, recipe_.gradient, Direction::kRows),
+      const Codes dy = activation(in.dy, recipe_.gradient, Direction::kRows, in.weight),
                   weight = weight_codes(in.weight, Direction::kColumns);
       graph::add_into<ops::ScaledLinearGradInput>(graph_,
                                                   {.dy = dy.codes,
@@ -284,8 +338,9 @@ class PrecisionPass {
     }
     if (node.op != &ops::LinearGradWeight::def || !takes_gradient(node)) return false;
     const auto in = graph::inputs_of<ops::LinearGradWeight>(node);
-    const Codes dy = activation(in.dy, recipe_.gradient, Direction::kColumns),
-                x = activation(in.x, recipe_.input, Direction::kColumns);
+    const ValueId weight = graph_.parameters()[gradient_of_.at(node.outputs.front())].value;
+    const Codes dy = activation(in.dy, recipe_.gradient, Direction::kColumns, weight),
+                x = activation(in.x, recipe_.input, Direction::kColumns, weight);
     graph::add_into<ops::ScaledLinearGradWeight>(graph_,
                                                  {.dy = dy.codes,
                                                   .dy_scales = dy.scales,
@@ -311,8 +366,10 @@ class PrecisionPass {
     return made;
   }
 
-  // The codes of an activation or of its gradient; all that are wanted of it are made where the first are.
-  Codes activation(ValueId x, const quantize::QuantizedOperand& operand, Direction direction) {
+  // The codes of an activation or of its gradient; all that are wanted of it are made where the first are. `weight`: of the
+  // layer that reads them.
+  Codes activation(ValueId x, const quantize::QuantizedOperand& operand, Direction direction,
+                   ValueId weight) {
     const Readers& readers = readers_.at(x);
     const bool rows = readers.rows || (readers.columns && !operand.along_columns),
                columns = readers.columns && operand.along_columns.has_value();
@@ -321,10 +378,14 @@ class PrecisionPass {
       Marks marks = now_;
       // What an input gradient reads is made before the weight gradients, which may come much later.
       if (marks.phase == Phase::kWeightGrad && readers.rows) marks.phase = Phase::kInputGrad;
-      const Handling handling{
-          .transforms_columns = columns && recipe_.transforms_weight_gradient,
-          .stochastic = &operand == &recipe_.gradient && recipe_.rounds_gradients_stochastically};
+      const bool is_gradient = &operand == &recipe_.gradient;
+      const ValueId history = history_of(weight, is_gradient ? "gradient" : "input");
+      const Handling handling{.transforms_columns = columns && recipe_.transforms_weight_gradient,
+                              .stochastic = is_gradient && recipe_.rounds_gradients_stochastically,
+                              .history = history,
+                              .finds_greatest = history != kNone};
       found = made_.emplace(x, quantized(x, operand, rows, columns, marks, handling)).first;
+      if (history != kNone) follow(history, found->second.found, Role::kMetric);
     }
     return found->second.read(operand, direction);
   }
@@ -335,21 +396,39 @@ class PrecisionPass {
     const bool is_temporary = graph::is_temporary(graph_.value(weight).role);
     const bool columns = operand.along_columns.has_value();
     if (gathers_codes(weight)) return gathered_codes(weight, direction);
-    if (!is_temporary) {
-      auto found = made_.find(weight);
-      if (found == made_.end())
-        found =
-            made_.emplace(weight, quantized(weight, operand, true, columns, {.phase = Phase::kEncode})).first;
-      return found->second.read(operand, direction);
-    }
+    if (!is_temporary) return encoded(weight, columns).read(operand, direction);
     const bool backward = now_.phase != Phase::kForward;
     const std::pair key(weight, backward);
     auto found = made_while_whole_.find(key);
     if (found == made_while_whole_.end()) {
       const bool is_across = columns && backward;
-      found = made_while_whole_.emplace(key, quantized(weight, operand, !is_across, is_across, now_)).first;
+      const ValueId history = history_of(weight, "weight");
+      found = made_while_whole_
+                  .emplace(key, quantized(weight, operand, !is_across, is_across, now_, {.history = history}))
+                  .first;
+      find_once(parameter_of(weight), history);
     }
     return found->second.read(operand, direction);
+  }
+
+  // The codes of a weight that are made after each update.
+  const QuantizedTensor& encoded(ValueId weight, bool columns) {
+    auto found = made_.find(weight);
+    if (found != made_.end()) return found->second;
+    const ValueId history = history_of(weight, "weight");
+    const Handling handling{.history = history, .finds_greatest = history != kNone};
+    const QuantizedTensor made =
+        quantized(weight, recipe_.weight, true, columns, {.phase = Phase::kEncode}, handling);
+    if (history != kNone) follow(history, made.found, Role::kEncoded);
+    return made_.emplace(weight, made).first->second;
+  }
+
+  // The greatest magnitude of a parameter in shards whose codes are made while it is whole, of the shards.
+  void find_once(ValueId parameter, ValueId history) {
+    if (history == kNone || !found_once_.insert(parameter).second) return;
+    const ValueId found = codes_.found_in(parameter, recipe_.weight.along_rows, {.phase = Phase::kEncode});
+    mark(graph_, now_);
+    follow(history, found, Role::kEncoded);
   }
 
   // Whether ranks that share a parameter can gather its codes: each quantises its shard, and blocks end where shards do.
@@ -389,13 +468,7 @@ class PrecisionPass {
   Codes gathered_codes(ValueId weight, Direction direction) {
     const quantize::QuantizedOperand& operand = recipe_.weight;
     const ValueId parameter = graph_.value(weight).sharding.whole_of;
-    auto found = made_.find(parameter);
-    if (found == made_.end())
-      found = made_
-                  .emplace(parameter, quantized(parameter, operand, true, operand.along_columns.has_value(),
-                                                {.phase = Phase::kEncode}))
-                  .first;
-    Codes codes = found->second.read(operand, direction);
+    Codes codes = encoded(parameter, operand.along_columns.has_value()).read(operand, direction);
     Marks marks = now_;
     if (!graph::is_temporary(graph_.value(weight).role)) {
       marks = {.phase = Phase::kEncode};
@@ -439,6 +512,10 @@ class PrecisionPass {
   std::unordered_map<ValueId, ExpertReaders> expert_readers_;
   std::unordered_map<ValueId, QuantizedTensor> made_;
   std::unordered_map<ValueId, Codes> made_of_experts_;
+  std::unordered_map<std::string, ValueId> histories_;  // by name
+  std::vector<std::pair<ValueId, ValueId>> followed_;   // a history, and what ranks have found
+  std::unordered_set<ValueId> found_once_;              // parameters
+  std::vector<optim::State> states_;
   std::map<std::pair<ValueId, bool>, QuantizedTensor> made_while_whole_;
   std::map<std::pair<ValueId, ValueId>, ValueId>
       gathered_;  // by what ranks have, and the weight in whose place it is
@@ -446,8 +523,11 @@ class PrecisionPass {
 
 }  // namespace
 
-void precision_pass(Graph& graph, const Precision& precision, int64_t sequence_length, const Words& words) {
-  PrecisionPass(graph, precision, sequence_length, words).run();
+std::vector<optim::State> precision_pass(Graph& graph, const Precision& precision, int64_t sequence_length,
+                                         const Words& words) {
+  PrecisionPass pass(graph, precision, sequence_length, words);
+  pass.run();
+  return std::move(pass).states();
 }
 
 }  // namespace strata::program

@@ -25,6 +25,7 @@
 #include "program/script.h"
 #include "program/slots.h"
 #include "program/statistics.h"
+#include "quantize/delayed.h"
 #include "quantize/recipe.h"
 
 namespace strata::program {
@@ -209,6 +210,7 @@ struct Precision {
   std::function<bool(const std::string& name, const graph::Parameter&)> keeps;
   // Rows go to experts on other ranks as the codes that these multiply, not as activations.
   bool dispatches_codes = false;
+  int64_t history = quantize::kDelayedHistory;  // steps, of a recipe that is delayed
 };
 
 struct CompileOptions {

@@ -5,20 +5,16 @@
 
 namespace strata::quantize {
 
-void begin_delayed(Format format, const DelayedState& state) {
-  std::fill_n(state.history, kDelayedHistory, 0.0f);
-  *state.in_force = largest_of(format);
-}
-
-void finish_delayed_step(const DelayedState& state, float greatest) {
-  state.history[0] = greatest;
-  // Magnitudes compare as integers, NaN above infinity: a NaN keeps the scale as it is until it leaves the history.
+void follow_step(std::span<float> state, float greatest) {
+  constexpr uint32_t kInfinity = 0x7f800000u;
+  const std::span<float> history = state.subspan(1);
+  // Magnitudes compare as integers, subnormal numbers too on threads that flush them.
+  const auto bits = [](float magnitude) { return std::bit_cast<uint32_t>(magnitude); };
+  std::rotate(history.begin(), history.begin() + 1, history.end());
+  history.back() = bits(greatest) < kInfinity ? greatest : 0.0f;
   uint32_t most = 0;
-  for (int64_t i = 0; i < kDelayedHistory; ++i)
-    most = std::max(most, std::bit_cast<uint32_t>(state.history[i]) & 0x7fffffffu);
-  if (most != 0 && most < 0x7f800000u) *state.in_force = std::bit_cast<float>(most);
-  std::rotate(state.history, state.history + 1, state.history + kDelayedHistory);
-  state.history[0] = 0;
+  for (const float one : history) most = std::max(most, bits(one));
+  if (most != 0) state.front() = std::bit_cast<float>(most);
 }
 
 }  // namespace strata::quantize

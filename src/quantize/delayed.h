@@ -1,28 +1,26 @@
-// Delayed scaling: the scale of a step follows from the greatest magnitudes of the steps before (Transformer Engine's
-// DelayedScaling with amax_compute_algo "max" and margin 0; Micikevicius et al. 2022, section 3.1).
+// Delayed scaling: the scale of a step follows from the greatest magnitudes of the steps before, so that a tensor is
+// quantised as it is read, without a pass that finds its greatest magnitude first (Transformer Engine's DelayedScaling
+// with amax_compute_algo "max" and margin 0; Micikevicius et al. 2022, section 3.1).
 #pragma once
 
 #include <cstdint>
-
-#include "quantize/formats.h"
+#include <span>
 
 namespace strata::quantize {
 
-// Steps that the history covers.
+// Steps that a history covers.
 inline constexpr int64_t kDelayedHistory = 1024;
 
-// State of one tensor, plain numbers of a checkpoint.
-struct DelayedState {
-  float*
-      history;  // [kDelayedHistory]; 0: nothing seen. The first is where a step puts its greatest magnitude
-  float* in_force;  // the greatest magnitude that ScaleRule::delayed() takes for the next step
-};
+// A history, plain numbers of a checkpoint: the greatest magnitude in force, which ScaleRule::delayed() takes, and those of
+// the last steps, the oldest first. 0 in force: nothing seen yet, so the scale is 1; of a step: it had nothing, or a NaN or
+// infinity. All zeros at the start of a run.
+constexpr int64_t delayed_state_size(int64_t steps) {
+  return 1 + steps;
+}
 
-// No history; scale 1 until a step has been seen.
-void begin_delayed(Format format, const DelayedState& state);
-
-// After a step: `greatest` is that of the step's tensor on all ranks. The one in force becomes the greatest of the
-// history, unless that is zero, infinite or NaN; then the history moves on by one.
-void finish_delayed_step(const DelayedState& state, float greatest);
+// After a step: `greatest` is that of its tensor on all ranks, and takes the place of the oldest. A NaN or infinity counts
+// as 0 (Transformer Engine keeps it for as long as the history, and the scale as it is so long). The one in force becomes
+// the greatest of the history, unless all of that is 0.
+void follow_step(std::span<float> state, float greatest);
 
 }  // namespace strata::quantize

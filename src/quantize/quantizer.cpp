@@ -121,17 +121,23 @@ class Result {
         layout_(along == Along::kRows ? layout_of(rule_, source.rows, source.columns)
                                       : layout_of(rule_, source.columns, source.rows)),
         extents_(extents_of(treatment_, along)),
-        greatest_(request.greatest) {
+        greatest_(request.greatest),
+        found_(request.found) {
     STRATA_CHECK(layout_.greatest == 0 || greatest_ != nullptr, "the rule needs {} greatest magnitudes",
                  layout_.greatest);
+    if (found_ == nullptr) return;
+    STRATA_CHECK(extents_.across == 0 && extents_.down == 0 && !treatment_.hadamard,
+                 "the scales of {} follow from the source", rule_.str());
+    extents_ = along == Along::kRows ? Extents{.across = kTile} : Extents{.down = kTile};
   }
 
   // The greatest magnitudes that it needs of tiles as they are loaded.
   Extents extents() const { return treatment_.hadamard ? Extents{} : extents_; }
 
-  void take(Place place, Workspace& workspace) const {
+  void take(Place place, Workspace& workspace) {
     const tiles::Tile& tile = treated(treatment_, along_, extents_, workspace);
     const bool down = along_ == Along::kColumns;
+    if (found_ != nullptr) note(down ? workspace.down : workspace.across, down ? tile.columns : tile.rows);
     // The tile's extents as the result has them.
     const int64_t row = down ? place.column : place.row, column = down ? place.row : place.column;
     const int64_t rows = down ? tile.columns : tile.rows, columns = down ? tile.rows : tile.columns;
@@ -151,6 +157,13 @@ class Result {
   }
 
  private:
+  void note(const float* greatest, int64_t lines) {
+    float most = 0;
+    for (int64_t i = 0; i < lines; ++i) most = greater(most, greatest[i]);
+    const std::lock_guard lock(mutex_);
+    *found_ = greater(*found_, most);
+  }
+
   float tensor_greatest() const { return rule_.needs() == ScaleRule::Needs::kTensor ? *greatest_ : 0; }
 
   // Writes the scales of the tile's blocks, and leaves what to apply in workspace.factors as encode_across() or
@@ -207,6 +220,8 @@ class Result {
   QuantizedLayout layout_;
   Extents extents_;
   const float* greatest_;
+  float* found_;
+  std::mutex mutex_;  // of *found_
 };
 
 // Calls each(place, workspace) for all tiles, the first rows first.

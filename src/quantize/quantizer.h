@@ -56,6 +56,9 @@ struct Request {
   Treatment treatment;
   Quantized to;
   const float* greatest = nullptr;  // as many as layout.greatest; nullptr for none
+  // Raised to the greatest magnitude that the source has, NaN above every number: for rules whose scales do not depend on
+  // it, without a transform. nullptr: not wanted.
+  float* found = nullptr;
 };
 
 // The greatest magnitudes that treatment.rule needs (QuantizedLayout::greatest), of the transformed values if the

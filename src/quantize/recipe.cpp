@@ -8,7 +8,7 @@ namespace {
 
 constexpr Format kForward = Format::kE4M3, kBackward = Format::kE5M2;
 
-std::array<Recipe, 6> make_recipes() {
+std::array<Recipe, 7> make_recipes() {
   const ScaleRule block = ScaleRule::block_row(kForward), mx = ScaleRule::mx(kForward);
   const ScaleRule row = ScaleRule::row(kForward), nvfp4 = ScaleRule::nvfp4_row();
   return {{
@@ -20,6 +20,10 @@ std::array<Recipe, 6> make_recipes() {
        .input = {ScaleRule::tensor(kForward)},
        .weight = {ScaleRule::tensor(kForward)},
        .gradient = {ScaleRule::tensor(kBackward)}},
+      {.name = "delayed",
+       .input = {ScaleRule::delayed(kForward)},
+       .weight = {ScaleRule::delayed(kForward)},
+       .gradient = {ScaleRule::delayed(kBackward)}},
       {.name = "row", .input = {row, row}, .weight = {row, row}, .gradient = {row, row}},
       {.name = "row_hp_wgrad",
        .input = {row},
@@ -36,8 +40,8 @@ std::array<Recipe, 6> make_recipes() {
   }};
 }
 
-const std::array<Recipe, 6>& all() {
-  static const std::array<Recipe, 6> kAll = make_recipes();
+const std::array<Recipe, 7>& all() {
+  static const std::array<Recipe, 7> kAll = make_recipes();
   return kAll;
 }
 

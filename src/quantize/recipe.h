@@ -8,6 +8,7 @@
 //
 //   recipe          source
 //   tensor          torchao 0.18, Float8LinearConfig: tensorwise; Micikevicius et al. 2022
+//   delayed         Transformer Engine 2, DelayedScaling: HYBRID, "max" of 1,024 steps, margin 0; Micikevicius et al. 2022
 //   row             torchao 0.18, ROWWISE
 //   row_hp_wgrad    torchao 0.18, ROWWISE_WITH_GW_HP
 //   block           DeepSeek-V3 (arXiv 2412.19437), section 3.3
@@ -38,6 +39,9 @@ struct Recipe {
   bool quantizes_weight_gradient = true;  // dw = dyᵀ · x; else it is computed from bf16
   bool rounds_gradients_stochastically = false;
   bool transforms_weight_gradient = false;  // both operands of dw pass a Hadamard transform (hadamard.h)
+
+  // Scales follow from earlier steps, so a run has histories (delayed.h).
+  bool is_delayed() const { return weight.along_rows.is_delayed(); }
 };
 
 // All of fp8 and fp4, the default of each first.

@@ -147,7 +147,7 @@ void ScaleRule::scales_of(const float* greatest, int64_t n, float tensor_greates
       });
     case Kind::kDelayed:
       return each([&](float most) -> Scale {
-        const float factor = std::min(largest / most, std::numeric_limits<float>::max());
+        const float factor = most == 0 ? 1 : std::min(largest / most, std::numeric_limits<float>::max());
         return {stored_bits(1 / factor), factor};
       });
     case Kind::kBlock:

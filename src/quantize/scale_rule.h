@@ -6,12 +6,13 @@
 //
 //   rule      scale of a block with greatest magnitude a                       values before rounding
 //   tensor    1 / m with m = largest / max(a, 1e-12)                           x · m       torchao 0.18, float8 casts
-//   delayed   1 / m with m = min(largest / a, greatest float)                  x · m       Transformer Engine
+//   delayed   1 / m with m = min(largest / a, greatest float), a of a history  x · m       Transformer Engine
 //   row       as tensor; torchao's recipes round m down to a power of two      x · m       torchao 0.18
 //   block     s = max(a, 1e-4) / largest, as an option rounded up to 2^n       x / s       DeepSeek-V3, DeepGEMM
 //   mx        2^n, by MxScale                                                  x / s       torchao 0.18, to_mx
 //   nvfp4     e4m3(a / 6 / t), at least 2^-6; times the tensor's t             x · (1/t/s) torchao 0.18
 //
+// delayed takes a from earlier steps (delayed.h), so values beyond it saturate; without any, a = 0, m is 1.
 // nvfp4's t = max(A / (448 · 6), 2^-121) with the tensor's greatest magnitude A: below that torchao's reciprocals
 // overflow (and a tensor of zeros becomes NaN); here such tensors lose precision instead.
 // mx in the mode kRoundUp leaves blocks unscaled whose scale would be 2^-127 (as Transformer Engine does); the other
@@ -75,6 +76,8 @@ class ScaleRule {
   // each row. quantize() takes it as given, so that ranks can agree on it and history can provide it.
   enum class Needs : uint8_t { kNothing, kTensor, kRows };
   Needs needs() const;
+  // What it needs is not of this tensor, but of those in its place in earlier steps.
+  bool is_delayed() const { return kind_ == Kind::kDelayed; }
 
   // The scale of one block: as stored, and what values are multiplied with or (`divides`) divided by.
   struct Scale {

@@ -259,9 +259,9 @@ void RunStore::write_journal(const Journal& journal) {
 namespace {
 
 // A checkpoint of a run without such states does not change them.
-void clear_compensations(const program::Executor& executor) {
+void clear_optional_states(const program::Executor& executor) {
   for (const program::Persistent& entry : executor.set().persistent) {
-    if (entry.role == graph::Role::kState && entry.name.starts_with("compensation."))
+    if (entry.role == graph::Role::kState && optim::is_optional_state(entry.name, '.'))
       executor.write_floats(entry.name, std::vector<float>(static_cast<size_t>(entry.shape.elements())));
   }
 }
@@ -278,7 +278,7 @@ std::optional<TrainingState> RunStore::load_newest(const models::ModelConfig& mo
                                                    const program::Executor& executor, int64_t at_most) const {
   const auto weights = checkpoint::weight_views(model, executor);
   const auto states = checkpoint::state_views(model, executor);
-  clear_compensations(executor);
+  clear_optional_states(executor);
   const auto loaded = checkpoint::load_newest_checkpoint(checkpoints(), weights, states, {.at_most = at_most},
                                                          executor.ranks().all());
   if (!loaded) return std::nullopt;
@@ -317,7 +317,7 @@ TrainingState RunStore::load(const std::string& checkpoint, const models::ModelC
   const Path path = named_checkpoint(checkpoint);
   const auto weights = checkpoint::weight_views(model, executor);
   const auto states = checkpoint::state_views(model, executor);
-  clear_compensations(executor);
+  clear_optional_states(executor);
   const auto loaded = checkpoint::load_checkpoint(path, weights, states, executor.ranks().all());
   TrainingState state = training_state_from_json(loaded.state_json, (path / "state.json").string());
   put_counters(executor, state);

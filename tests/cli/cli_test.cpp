@@ -104,8 +104,7 @@ TEST_F(CliTest, RanksStartInOneWay) {
 // Keys and values of a later version are "not yet", not "unknown"; their defaults are accepted.
 TEST_F(CliTest, LaterKeysAreNotYet) {
   write("a.toml", "[model]\npreset = \"llama3-5m\"\n[data]\ntrain = [\"a.txt\"]\n");
-  for (const char* set :
-       {"memory.offload=optimizer", "log.prometheus=:9000", "precision.recipe=delayed", "log.histograms=5"}) {
+  for (const char* set : {"memory.offload=optimizer", "log.prometheus=:9000", "log.histograms=5"}) {
     const Outcome outcome = run(std::string("config show a.toml --set ") + set);
     EXPECT_EQ(outcome.code, 2) << set;
     EXPECT_TRUE(contains(outcome.err, "not yet")) << set << "\n" << outcome.err;

@@ -84,7 +84,7 @@ TEST_P(ExpertsInCodes, TrainAsOnOneRank) {
 
 INSTANTIATE_TEST_SUITE_P(
     Recipes, ExpertsInCodes,
-    testing::Combine(testing::Values("block", "tensor", "row", "row_hp_wgrad", "mxfp8", "nvfp4"),
+    testing::Combine(testing::Values("block", "tensor", "delayed", "row", "row_hp_wgrad", "mxfp8", "nvfp4"),
                      testing::ValuesIn(experts_layouts())),
     [](const auto& one) { return std::string(std::get<0>(one.param)) + "_" + std::get<1>(one.param).name; });
 
@@ -131,9 +131,9 @@ TEST(DispatchInCodes, SendsOneByteAnElementAndScales) {
     ASSERT_GT(rows.there, 0);
     EXPECT_EQ(rows.there, rows.back);
     // A row of 256 in bf16 is 512 bytes; there are two ways there, and two back.
-    const std::map<std::string, double> records{{"block", 256 + 2 * 4}, {"mxfp8", 256 + 8},
-                                                {"tensor", 256 + 4},    {"row", 256 + 4},
-                                                {"row_hp_wgrad", 512},  {"nvfp4", 512}};
+    const std::map<std::string, double> records{
+        {"block", 256 + 2 * 4}, {"mxfp8", 256 + 8},    {"tensor", 256 + 4}, {"row", 256 + 4},
+        {"delayed", 256 + 4},   {"row_hp_wgrad", 512}, {"nvfp4", 512}};
     for (const auto& [recipe, bytes] : records) {
       const SentRows codes = sent(recipe, recipe != "row_hp_wgrad" && recipe != "nvfp4");
       EXPECT_DOUBLE_EQ(codes.there / rows.there, bytes / 512) << recipe;

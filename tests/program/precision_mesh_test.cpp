@@ -100,7 +100,8 @@ INSTANTIATE_TEST_SUITE_P(Block, RecipesOnAMesh,
                          testing::Combine(testing::Values("block"), testing::ValuesIn(precision_layouts())),
                          name_of_recipe);
 INSTANTIATE_TEST_SUITE_P(Recipes, RecipesOnAMesh,
-                         testing::Combine(testing::Values("tensor", "row", "row_hp_wgrad", "mxfp8", "nvfp4"),
+                         testing::Combine(testing::Values("tensor", "delayed", "row", "row_hp_wgrad", "mxfp8",
+                                                          "nvfp4"),
                                           testing::ValuesIn(some_layouts())),
                          name_of_recipe);
 
@@ -152,6 +153,7 @@ TEST(Recipe, GathersAQuarterOfTheBytes) {
   EXPECT_LE(gathered(bf16), 0.51 * all) << "norms stay fp32";
   EXPECT_LE(gathered(precision_options("block")), 0.26 * all);
   EXPECT_LE(gathered(precision_options("row")), 0.27 * all);
+  EXPECT_LE(gathered(precision_options("delayed")), 0.26 * all);
 }
 
 // A cut inside a block is refused by the key, the tensor and the sizes.

@@ -6,7 +6,6 @@
 #include <set>
 
 #include "fixtures/every_target.h"
-#include "quantize/delayed.h"
 #include "quantize/golden.h"
 #include "quantize/quantizer_testing.h"
 
@@ -82,25 +81,6 @@ TEST(QuantizerGolden, CodesAndScalesAreEqualByteForByte) {
     });
   }
   EXPECT_EQ(seen.size(), all.size());
-}
-
-TEST(QuantizerGolden, DelayedScalingFollowsTransformerEngine) {
-  const auto file = golden("quantizer.json");
-  const auto& delayed = file["delayed"];
-  std::vector<float> history(kDelayedHistory);
-  float in_force = 0;
-  const DelayedState state{history.data(), &in_force};
-  begin_delayed(Format::kE4M3, state);
-  EXPECT_EQ(ScaleRule::delayed(Format::kE4M3).scale_of(in_force).applied, 1.0f);
-  size_t change = 0;
-  for (size_t step = 0; step < delayed["greatest"].size(); ++step) {
-    finish_delayed_step(state, std::stof(delayed["greatest"][step].get<std::string>()));
-    const auto& changes = delayed["in_force"];
-    if (change < changes.size() && changes[change][0].get<size_t>() == step) ++change;
-    ASSERT_GT(change, 0u);
-    ASSERT_EQ(in_force, changes[change - 1][1].get<float>()) << "after step " << step;
-  }
-  EXPECT_EQ(change, delayed["in_force"].size());
 }
 
 }  // namespace

@@ -1,6 +1,9 @@
 // Runs in fp8 and fp4: the same bits when they are stopped and resumed, with weights in bf16 and on ranks too.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "base/error.h"
 #include "contracts/lab.h"
 
 namespace strata::training {
@@ -23,10 +26,74 @@ TEST(Recipes, ResumeWithTheSameBits) {
   const Sets fp8{"precision.compute=\"fp8\""}, fp4{"precision.compute=\"fp4\""};
   expect_same_bits_resumed("block", 1, fp8);
   expect_same_bits_resumed("tensor, ZeRO-3", 2, fp8 + Sets{"precision.recipe=\"tensor\"", "parallel.zero=3"});
+  expect_same_bits_resumed("delayed, ZeRO-3", 2,
+                           fp8 + Sets{"precision.recipe=\"delayed\"", "parallel.zero=3"});
   expect_same_bits_resumed("nvfp4", 1, fp4);
   expect_same_bits_resumed(
       "row, bf16 weights, ZeRO-3", 2,
       fp8 + Sets{"precision.recipe=\"row\"", "parallel.zero=3", "precision.weights=\"bf16\""});
+}
+
+using contracts::Tensors;
+
+// The histories of a checkpoint.
+Tensors histories_of(const Path& run, int64_t step) {
+  Tensors histories;
+  const auto folder = run / "checkpoints" / fmt::format("step-{:08}", step);
+  for (auto& [name, tensor] : contracts::tensors_in(folder, "optimizer"))
+    if (name.starts_with("history_")) histories.insert({name, std::move(tensor)});
+  return histories;
+}
+
+// Histories do not depend on the layout: what one rank has seen, two continue with, and the other way round.
+TEST(Recipes, HistoriesContinueOnOtherLayouts) {
+  const TinyRun tiny;
+  const auto train = [&](const Sets& sets, int ranks, int64_t steps) {
+    const Sets all = kNothingKept +
+                     Sets{"precision.compute=\"fp8\"", "precision.recipe=\"delayed\"",
+                          fmt::format("training.steps={}", steps)} +
+                     sets;
+    FaultyFileSystem quick;
+    train_on_threads({.config = tiny.config(all), .files = &quick, .accept_changes = true}, ranks,
+                     [] { return false; });
+  };
+  train({}, 1, 1);
+  train({"parallel.tensor=2"}, 2, 2);
+  train({"parallel.pipeline=2"}, 2, 3);
+  train({}, 1, 4);
+  EXPECT_EQ(histories_of(tiny.folder(), 1).size(), 3U * 4 * 2) << "of two layers";
+  for (const int64_t step : {2, 3, 4}) {
+    const Tensors before = histories_of(tiny.folder(), step - 1);
+    for (const auto& [name, now] : histories_of(tiny.folder(), step)) {
+      ASSERT_TRUE(before.contains(name)) << name;
+      const std::vector<double>&was = before.at(name).values, &is = now.values;
+      ASSERT_EQ(is.size(), 1025U);
+      EXPECT_TRUE(std::equal(was.begin() + 2, was.end(), is.begin() + 1)) << name << " after step " << step;
+      EXPECT_GT(is.back(), 0) << name;
+      EXPECT_EQ(is.front(), *std::max_element(is.begin() + 1, is.end())) << name;
+    }
+  }
+}
+
+// Another recipe is another run unless the user accepts it; then histories begin, or are left behind.
+TEST(Recipes, HistoriesBeginAndEndWithTheRecipe) {
+  const TinyRun tiny;
+  const auto train = [&](const char* recipe, int64_t steps, bool accepts) {
+    return tiny.train_with(
+        {.config = tiny.config(kNothingKept + Sets{"precision.compute=\"fp8\"",
+                                                   fmt::format("training.steps={}", steps),
+                                                   fmt::format("precision.recipe=\"{}\"", recipe)}),
+         .accept_changes = accepts});
+  };
+  train("tensor", 1, false);
+  EXPECT_THROW(train("delayed", 1, false), ConfigError);
+  train("delayed", 2, true);
+  for (const auto& [name, tensor] : histories_of(tiny.folder(), 2)) {
+    EXPECT_EQ(std::count(tensor.values.begin(), tensor.values.end(), 0.0), 1025 - 2) << name;
+    EXPECT_EQ(tensor.values.front(), tensor.values.back()) << name;
+  }
+  train("tensor", 3, true);
+  EXPECT_TRUE(histories_of(tiny.folder(), 3).empty());
 }
 
 }  // namespace

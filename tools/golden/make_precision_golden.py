@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/data/quantize/{formats,quantizer,matmuls}.json: low-precision formats, quantizers and matmuls as others
+"""Writes tests/data/quantize/{formats,quantizer,delayed,matmuls}.json: low-precision formats, quantizers and matmuls as others
 compute them.
 
   formats.json     the value of every code, and digests (XXH3-64) of the codes of 2^20 chosen and of all 2^32 floats, by
@@ -7,14 +7,14 @@ compute them.
   quantizer.json   digests of codes and scales of a matrix under every rule, along rows and along columns:
                    tensor, row: torchao's float8 casts; mx: torchao's to_mx in all its modes; nvfp4 in blocks of 1 x 16:
                    torchao's nvfp4_quantize; block (DeepSeek-V3, DeepGEMM), nvfp4 in blocks of 16 x 16, with Hadamard
-                   transform and stochastic rounding, and delayed scaling (Transformer Engine): NumPy, written from
-                   papers and documentation with ml_dtypes' casts
+                   transform and stochastic rounding: NumPy, written from papers and documentation with ml_dtypes' casts
+  delayed.json     the scales of delayed scaling and digests of codes over many steps (precision_delayed.py)
   matmuls.json     sums of matmuls of quantized operands, in fp64 by NumPy alone
 
 Run in a virtual environment; the files are committed:
 
   python3 -m venv build/precision && build/precision/bin/pip install ml_dtypes==0.6.0 torch==2.11.0 torchao==0.18.0 xxhash numpy
-  build/precision/bin/python tools/golden/make_precision_golden.py [formats|quantizer|matmuls]      (formats: 15 minutes)
+  build/precision/bin/python tools/golden/make_precision_golden.py [formats|quantizer|delayed|matmuls]      (formats: 15 minutes)
 """
 
 import json
@@ -64,13 +64,17 @@ def make_formats():
 
 def main():
     OUT.mkdir(parents=True, exist_ok=True)
-    what = sys.argv[1:] or ["formats", "quantizer", "matmuls"]
+    what = sys.argv[1:] or ["formats", "quantizer", "delayed", "matmuls"]
     if "formats" in what:
         (OUT / "formats.json").write_text(json.dumps(make_formats(), indent=0) + "\n")
     if "quantizer" in what:
         from precision_quantizers import make_quantizers
 
         (OUT / "quantizer.json").write_text(json.dumps(make_quantizers(digest), indent=0) + "\n")
+    if "delayed" in what:
+        from precision_delayed import make_delayed
+
+        (OUT / "delayed.json").write_text(json.dumps(make_delayed(digest), indent=0) + "\n")
     if "matmuls" in what:
         from precision_matmuls import make_matmuls
 

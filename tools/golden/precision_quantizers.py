@@ -100,22 +100,6 @@ def hadamard(x):
     return np.concatenate([y.reshape(x.shape[0], whole), x[:, whole:]], axis=1)
 
 
-def delayed():
-    """Transformer Engine's DelayedScaling with "max": [step, scale's greatest magnitude from then on]."""
-    greatest = [np.float32(2.0 ** -(i % 7)) for i in range(2400)]
-    greatest[3], greatest[10], greatest[1100] = np.float32(100), np.float32(0), np.float32(np.inf)
-    history, in_force, changes = np.zeros(1024, np.float32), formats.largest("e4m3"), []
-    for step, value in enumerate(greatest):
-        history[0] = value
-        most = history.max()
-        if most > 0 and np.isfinite(most) and most != in_force:
-            in_force = most
-            changes.append([step, float(in_force)])
-        history = np.roll(history, -1)
-        history[0] = 0
-    return {"greatest": [str(value) for value in greatest], "in_force": changes}
-
-
 def cases():
     """Yields rule, name of the matrix, type of the source, and what computes codes and scales from rows and their elements'
     numbers."""
@@ -157,4 +141,4 @@ def make_quantizers(digest):
             out.append({"rule": rule, "matrix": which, "dtype": dtype, "along": along, "codes": parts,
                         "scales": [digest(scales[i : i + 32]) for i in range(0, len(scales), 32)]})
     return {"seed": SEED, "stream": STREAM, "step": STEP, "first": FIRST, "signs": SIGNS, "rows": ROWS, "columns": COLUMNS,
-            "delayed": delayed(), "cases": out}
+            "cases": out}

@@ -45,6 +45,7 @@
 #include "ops/temper/temper.h"
 #include "ops/two_level/two_level.h"
 #include "ops/vocabulary/vocabulary.h"
+#include "optim/delayed_scale/delayed_scale.h"
 #include "optim/optimizers.h"
 #include "optim/router_bias/router_bias.h"
 #include "optim/row_clip/row_clip.h"
@@ -168,6 +169,7 @@ std::span<const Binding> cpu_bindings() {
         row<optim::RouterBiasUpdate>(Cpu{}),
         encoding_row<optim::AdamWUpdate>(Cpu{}),
         row<optim::StoredUpdate>(Cpu{}),
+        row<optim::FollowHistory>(Cpu{}),
         row<optim::MuonUpdate>(Cpu{}),
         row<optim::MuonMomentum>(Cpu{}),
         row<optim::NewtonSchulz>(Cpu{}),

@@ -47,6 +47,7 @@
 #include "ops/temper/temper.h"
 #include "ops/two_level/two_level.h"
 #include "ops/vocabulary/vocabulary.h"
+#include "optim/delayed_scale/delayed_scale.h"
 #include "optim/optimizers.h"
 #include "optim/router_bias/router_bias.h"
 #include "optim/row_clip/row_clip.h"
@@ -264,6 +265,7 @@ std::span<const Binding> described_bindings() {
         described<optim::RouterBiasUpdate>(no_scratch),
         described<optim::AdamWUpdate>(no_scratch, writes_copies),
         described<optim::StoredUpdate>(no_scratch),
+        described<optim::FollowHistory>(no_scratch),
         described<optim::MuonUpdate>(newton_schulz),
         described<optim::MuonMomentum>(no_scratch),
         described<optim::NewtonSchulz>(newton_schulz),

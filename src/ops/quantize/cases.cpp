@@ -34,6 +34,7 @@ std::vector<RuleCase> rule_cases() {
 
 OptionalOperand greatest_for(const std::optional<ScaleRule>& rule, int64_t rows) {
   if (!rule || rule->needs() == ScaleRule::Needs::kNothing) return {};
+  if (rule->is_delayed()) return positive({1, 5});
   return positive({1, rule->needs() == ScaleRule::Needs::kRows ? rows : 1});
 }
 
@@ -52,6 +53,11 @@ void cases<ops::Quantize>(Cases& to) {
                             {.along_rows = one.rows, .along_columns = one.columns}, {.ragged = ragged});
     }
   }
+  // The greatest magnitudes of ranks are neither shards nor terms of a sum.
+  const ScaleRule delayed = ScaleRule::delayed(Format::kE5M2);
+  to.add<ops::Quantize>(
+      "quantize_delayed_and_greatest", {.x = act({130, 133}), .row_greatest = greatest_for(delayed, 130)},
+      {.along_rows = delayed, .greatest_parts = 1}, {.replicated_only = true, .ragged = true});
   // As gradients of nvfp4 are.
   for (const bool ragged : {false, true}) {
     const int64_t rows = ragged ? 18 : 64, columns = ragged ? 22 : 64;

@@ -58,8 +58,8 @@ BoundKernel bind(Cpu, const Bind<ops::Quantize>& node) {
   const int64_t ranks = node.attrs.columns ? node.attrs.columns->ranks : 1;
   for (int64_t rank = 0; rank < ranks; ++rank)
     held.push_back(ops::held_columns(node.attrs, node.in.x->shape[1], rank));
-  return node.kernel([source = source_of(*node.in.x), attrs = node.attrs,
-                      held = std::move(held)](const Operands<ops::Quantize>& at) {
+  return node.kernel([source = source_of(*node.in.x), attrs = node.attrs, held = std::move(held),
+                      adds = node.adds.greatest](const Operands<ops::Quantize>& at) {
     quantize::Source x = source;
     x.data = at.in.x;
     if (attrs.stochastic) {
@@ -70,8 +70,12 @@ BoundKernel bind(Cpu, const Bind<ops::Quantize>& node) {
       x.pitch = columns.all;
     }
     std::optional<quantize::Request> rows, columns;
+    if (at.out.greatest != nullptr && !adds) *at.out.greatest = 0;
     if (attrs.along_rows)
-      rows = {{.rule = *attrs.along_rows}, {at.out.row_codes, at.out.row_scales}, at.in.row_greatest};
+      rows = {{.rule = *attrs.along_rows},
+              {at.out.row_codes, at.out.row_scales},
+              at.in.row_greatest,
+              at.out.greatest};
     if (attrs.along_columns)
       columns = {columns_treated(*attrs.along_columns, attrs.transforms_columns),
                  {at.out.column_codes, at.out.column_scales},

@@ -26,6 +26,9 @@ struct QuantizeAttrs {
   // How ranks cut the columns of x, after localize(): a column's random bits follow from its number in the whole.
   std::optional<graph::Cut> columns = {};
   graph::Axis axis = graph::Axis::kTensor;  // that they are cut along
+  // Where scales do not follow from x itself: ranks that each give the greatest magnitude of what they have of x,
+  // concatenated; 1 after localize(). 0: none does.
+  int64_t greatest_parts = 0;
   bool operator==(const QuantizeAttrs&) const = default;
   void describe(graph::AttributeText& to) const;
 };
@@ -73,12 +76,14 @@ struct GreatestOfRanks {
   static const graph::OpDef def;
 };
 
-// Scale shapes: quantize::layout_of().
+// Scale shapes: quantize::layout_of(). Of a delayed rule's history (quantize/delayed.h), [1, 1 + steps], the first number
+// is read: the greatest magnitude in force.
 struct Quantize {
   template <template <typename> class Of>
   struct In {
-    Of<Act> x;                               // [N, K]
-    Of<Optional<F32>> row_greatest = {};     // [1, 1] or [1, N], where the rule needs it
+    Of<Act> x;  // [N, K]
+    Of<Optional<F32>> row_greatest =
+        {};  // [1, 1] or [1, N], where the rule needs it; a history, if it is delayed
     Of<Optional<F32>> column_greatest = {};  // [1, 1] or [1, K]
     Of<Optional<I32>> places = {};           // [N, 2], as SamplePlaces makes them; for stochastic rounding
     Of<Optional<I32>> rank = {};             // [axes], if an axis cuts the columns that are rounded so
@@ -90,7 +95,8 @@ struct Quantize {
     Of<Optional<Any>> row_scales;     //
     Of<Optional<Any>> column_codes;   // [K, N]
     Of<Optional<Any>> column_scales;  //
-    static constexpr std::string_view names = "row_codes row_scales column_codes column_scales";
+    Of<Optional<F32>> greatest = {};  // [greatest_parts, 1]; accumulates by taking the greater one
+    static constexpr std::string_view names = "row_codes row_scales column_codes column_scales greatest";
   };
   using Attrs = QuantizeAttrs;
   static const graph::OpDef def;

@@ -165,6 +165,11 @@ void compute(const Arrays<ops::Quantize>& at) {
   if (at.attrs.along_columns)
     quantize_plane(Plane(at.in.x, true, at.attrs.transforms_columns), *at.attrs.along_columns,
                    at.in.column_greatest, rounding(true), at.out.column_codes, at.out.column_scales);
+  if (!at.out.greatest.present()) return;
+  const Plane plane(at.in.x, false, false);
+  float most = greatest_of(plane, 0, plane.rows(), 0, plane.columns());
+  if (at.out.greatest.accumulate) most = greater(most, static_cast<float>(at.out.greatest.at(0)));
+  at.out.greatest.put(0, static_cast<double>(most));
 }
 
 }  // namespace strata::reference

@@ -1,6 +1,7 @@
 #include "ops/rules.h"
 #include "ops/quantize/quantize.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace strata::ops {
@@ -93,6 +94,11 @@ void require_greatest(const View<Op>& node, const std::optional<ScaleRule>& rule
                       int64_t rows) {
   const auto needs = rule ? rule->needs() : ScaleRule::Needs::kNothing;
   if (needs == ScaleRule::Needs::kNothing) return;
+  if (rule->is_delayed()) {
+    require(node, given && given->shape.rank() == 2 && given->shape[0] == 1 && given->shape[1] > 0,
+            "the rule needs a history f32[1, 1 + steps]");
+    return;
+  }
   const int64_t count = needs == ScaleRule::Needs::kRows ? rows : 1;
   require(node, given && given->shape == Shape{1, count},
           "the rule needs greatest magnitudes f32[1, 1] or f32[1, rows]");
@@ -107,6 +113,7 @@ Placement placement_of_greatest(const std::optional<ScaleRule>& rule, int dim, i
 
 void QuantizeAttrs::describe(graph::AttributeText& to) const {
   describe_rules(to, along_rows, along_columns, transforms_columns);
+  if (greatest_parts > 0) to("greatest_parts", greatest_parts);
   if (!stochastic) return;
   to("stochastic", stochastic);
   to("stream", stream);
@@ -173,7 +180,12 @@ const OpDef Quantize::def = define<Quantize>({
               "stochastic rounding needs the places of rows, i32[N, 2]");
       require(node, !node.attrs.columns || node.in.rank, "the columns of ranks need the per-rank constants");
       const int segment_dim = x.segments.empty() ? 1 : x.segment_dim();
-      Outputs<Quantize> out{Spec::none(), Spec::none(), Spec::none(), Spec::none()};
+      Outputs<Quantize> out{Spec::none(), Spec::none(), Spec::none(), Spec::none(), Spec::none()};
+      if (const int64_t parts = node.attrs.greatest_parts; parts > 0) {
+        require(node, node.attrs.along_rows && node.attrs.along_rows->is_delayed(),
+                "only a delayed rule along rows leaves x's greatest magnitude to be found on the way");
+        out.greatest = {.dtype = DType::kF32, .shape = {parts, 1}};
+      }
       if (const auto& rule = node.attrs.along_rows) {
         require_greatest(node, rule, node.in.row_greatest, rows);
         require(node, rule->format() != Format::kE2M1 || columns % 2 == 0,
@@ -205,7 +217,8 @@ const OpDef Quantize::def = define<Quantize>({
             {.row_codes = Placement::sharded(cut),
              .row_scales = rows ? placement_of_scales(*rows, cut) : kR,
              .column_codes = Placement::sharded(1 - cut),
-             .column_scales = columns ? placement_of_scales(*columns, 1 - cut) : kR}};
+             .column_scales = columns ? placement_of_scales(*columns, 1 - cut) : kR,
+             .greatest = kS0}};
         if (cut == 0) split.in.places = kS0;
         if (rows && needs_rows(*rows) && cut == 0) split.in.row_greatest = kS1;
         if (columns && needs_rows(*columns) && cut == 1) split.in.column_greatest = kS1;
@@ -216,6 +229,7 @@ const OpDef Quantize::def = define<Quantize>({
     .localize =
         [](const View<Quantize>& node) {
           QuantizeAttrs attrs = node.attrs;
+          attrs.greatest_parts = std::min<int64_t>(attrs.greatest_parts, 1);
           if (!attrs.stochastic) return attrs;
           for (const Axis axis : graph::kAllAxes) {
             if (node.graph.mesh().size(axis) == 1 || node.in.x->placements[axis] != kS1) continue;
