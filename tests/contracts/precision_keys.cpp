@@ -64,7 +64,7 @@ void recipe(const std::string&) {
       {"block", {"e4m3", "f32", 128, 128}},    {"tensor", {"e4m3", "f32", 0, 0}},
       {"delayed", {"e4m3", "f32", 0, 0}},      {"row", {"e4m3", "f32", 1, 0}},
       {"row_hp_wgrad", {"e4m3", "f32", 1, 0}}, {"mxfp8", {"e4m3", "e8m0", 1, 32}},
-      {"nvfp4", {"e2m1", "e4m3", 16, 16}};
+      {"nvfp4", {"e2m1", "e4m3", 16, 16}}};
   const Sets sets{"precision.keep=[\"head\"]"};
   const double usual = lab.run({"precision.compute=\"bf16\""}).last("loss");
   for (const auto& [name, form] : forms) {
