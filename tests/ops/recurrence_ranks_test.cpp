@@ -122,22 +122,24 @@ std::vector<Tensor> results(const Kind& kind, int64_t document, int64_t ranks) {
   const int64_t keys = key_heads * kKeys, values = heads * kValues;
   const std::vector<int64_t> segments =
       delta ? std::vector{keys, keys, values} : std::vector{values, keys, keys};
-  std::vector<Tensor> operands{
-      numbers({rows, 2 * keys + values}, 1, 1, 0, segments),
-      numbers({rows, heads * (kind.by_channel ? kKeys : 1)}, 2, 0.1, -0.12), numbers({rows, heads}, 3, 0.9, 1),
-      Tensor{DType::kI32, {rows}, {}, {}}, numbers({rows, values}, 4, 1, 0)};
+  std::vector<Tensor> operands{numbers({rows, 2 * keys + values}, 1, 1, 0, segments),
+                               numbers({rows, heads * (kind.by_channel ? kKeys : 1)}, 2, 0.1, -0.12),
+                               numbers({rows, heads}, 3, 0.9, 1), Tensor{DType::kI32, {rows}, {}, {}},
+                               numbers({rows, values}, 4, 1, 0)};
   // The second sequence has a second document.
   for (int64_t i = 0; i < rows; ++i)
-    operands[3].values.push_back(static_cast<double>(i < kLength + document ? i % kLength : i - kLength - document));
+    operands[3].values.push_back(
+        static_cast<double>(i < kLength + document ? i % kLength : i - kLength - document));
 
   Graph graph(graph::Mesh::of(1, 1, ranks, 1));
   std::vector<ValueId> ids;
   for (size_t i = 0; i < operands.size(); ++i)
-    ids.push_back(graph.add_value({.name = "in" + std::to_string(i),
-                                   .dtype = operands[i].dtype,
-                                   .shape = operands[i].shape,
-                                   .placements = {{Axis::kContext, ranks > 1 ? kRows : Placement::replicated()}},
-                                   .segments = operands[i].segments}));
+    ids.push_back(
+        graph.add_value({.name = "in" + std::to_string(i),
+                         .dtype = operands[i].dtype,
+                         .shape = operands[i].shape,
+                         .placements = {{Axis::kContext, ranks > 1 ? kRows : Placement::replicated()}},
+                         .segments = operands[i].segments}));
   const RecurrenceAttrs attrs{.kind = kind.kind,
                               .key_dim = kKeys,
                               .value_dim = kValues,
@@ -165,9 +167,10 @@ std::vector<Tensor> results(const Kind& kind, int64_t document, int64_t ranks) {
 }
 
 TEST(RecurrenceOfRanks, IsThatOfWholeSequences) {
-  for (const Kind& kind : {Kind{"head", RecurrenceKind::kDelta, false}, {"channel", RecurrenceKind::kDelta, true},
+  for (const Kind& kind : {Kind{"head", RecurrenceKind::kDelta, false},
+                           {"channel", RecurrenceKind::kDelta, true},
                            {"space", RecurrenceKind::kStateSpace, false}}) {
-    // A document within the first piece, at a piece's begin, and within a later one.
+    // A document within the first range, at the begin of one, and within a later one.
     for (const int64_t document : {2, 6, 15}) {
       const std::vector<Tensor> one = results(kind, document, 1);
       for (const int64_t ranks : {2, 3}) {
@@ -199,7 +202,8 @@ TEST(RecurrenceOfRanks, NeedsPieces) {
                                     .g = add({8, 1}, DType::kF32),
                                     .beta = add({8, 1}, DType::kF32),
                                     .positions = add({8}, DType::kI32)};
-  EXPECT_THROW(recurrence(graph, operands, {.key_dim = 2, .value_dim = 2, .sequence_length = 8}), InternalError);
+  EXPECT_THROW(recurrence(graph, operands, {.key_dim = 2, .value_dim = 2, .sequence_length = 8}),
+               InternalError);
 }
 
 }  // namespace

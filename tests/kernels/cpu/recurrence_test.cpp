@@ -13,7 +13,7 @@ constexpr Rule kRules[] = {Rule::kHead, Rule::kChannel, Rule::kSpace};
 
 // Heads whose numbers and sizes differ; by channel each key head has one value head.
 Sizes sizes(Rule rule, int64_t rows, int64_t chunk) {
-  return {.pieces = 2,
+  return {.ranges = 2,
           .rows = rows,
           .key_heads = rule == Rule::kChannel ? 3 : 1,
           .value_heads = 3,
@@ -33,7 +33,7 @@ void PrintTo(const Case& c, std::ostream* out) {
 
 class Recurrences : public ::testing::TestWithParam<Case> {};
 
-// Chunks of whole and of partial blocks, longer than a piece and shorter; 1 row; the bound of fp32 that the
+// Chunks of whole and of partial blocks, longer than a range and shorter; 1 row; the bound of fp32 that the
 // formulas reach (relative to the norm of each gradient).
 TEST_P(Recurrences, AreTheirTokensOneByOne) {
   const Case& c = GetParam();
@@ -88,7 +88,7 @@ TEST(Recurrence, InBf16RoundsOperandsOfOutputs) {
   }
 }
 
-// Nothing overflows or becomes NaN where a chunk forgets all, and what it forgets is what it should.
+// Nothing overflows or becomes NaN if a chunk forgets all of its state.
 TEST(Recurrence, ForgetsWithoutOverflow) {
   for (const Rule rule : kRules) {
     for (const double decay : {5.0, 100.0, 3000.0}) {
@@ -100,7 +100,7 @@ TEST(Recurrence, ForgetsWithoutOverflow) {
       for (const Numbers* of : {&found.out, &found.dmixed, &found.dg, &found.dbeta, &found.dbefore}) {
         for (const double one : *of) ASSERT_TRUE(std::isfinite(one));
       }
-      // dg is as small as what is left.
+      // dg is as small as the remaining state.
       EXPECT_LT(distance(found.out, wanted.out), 1e-5);
       EXPECT_LT(distance(found.dmixed, wanted.dmixed), 1e-5);
       for (size_t i = 0; i < found.dg.size(); ++i) EXPECT_NEAR(found.dg[i], wanted.dg[i], 1e-4);
@@ -108,10 +108,10 @@ TEST(Recurrence, ForgetsWithoutOverflow) {
   }
 }
 
-// The rows [begin, begin + count) of a problem of one piece, as one by itself.
+// The rows [begin, begin + count) of a problem of one range, as one by itself.
 Problem rows_of(const Problem& p, int64_t begin, int64_t count) {
   Problem part{.shape = p.shape};
-  part.shape.pieces = 1;
+  part.shape.ranges = 1;
   part.shape.rows = count;
   const auto some = [&](const std::vector<float>& of) {
     const auto width = static_cast<int64_t>(of.size()) / p.rows();
@@ -141,7 +141,7 @@ void append(Results& to, const Results& more) {
 TEST(Recurrence, OfPackedDocumentsIsThatOfEachAlone) {
   for (const Rule rule : kRules) {
     Sizes n = sizes(rule, 150, 64);
-    n.pieces = 1;
+    n.ranges = 1;
     Problem p = problem_of(rule, n, 0.3);
     // Within a block, at a block's begin and at a chunk's, of one row, over several chunks.
     const int64_t ends[] = {3, 16, 17, 64, 140, 150};
@@ -193,7 +193,7 @@ TEST(Recurrence, OfManyHeadsOfOneKeyHeadIsItsTokens) {
 TEST(Recurrence, DoesNotReadLaterRows) {
   for (const Rule rule : kRules) {
     Sizes n = sizes(rule, 100, 64);
-    n.pieces = 1;
+    n.ranges = 1;
     const Problem p = problem_of(rule, n, 2);
     const Numbers all = computed(p).out;
     for (const int64_t rows : {1, 9, 16, 40, 64, 70}) {
@@ -216,22 +216,22 @@ TEST(Recurrence, DoesNotReadLaterRows) {
   }
 }
 
-// One piece is the same as two with their maps between them, forward and backward.
+// One range is the same as two with their maps between them, forward and backward.
 TEST(Recurrence, OfPiecesIsJoinedByTheirMaps) {
   for (const Rule rule : kRules) {
     for (const bool documents : {false, true}) {
       Sizes n = sizes(rule, 120, 32);
-      n.pieces = 1;
+      n.ranges = 1;
       Problem whole = problem_of(rule, n, 0.1);
       for (int32_t row = 0; row < 120; ++row)
         whole.positions.push_back(documents && row >= 50 ? row - 50 : row);
       Problem p = whole;
-      p.shape.pieces = 4;
+      p.shape.ranges = 4;
       p.shape.rows = 30;
       const RecurrencePlan plan = plan_recurrence(p.shape, device_of(1));
       const int64_t k = n.key_dim, states = p.states();
       const RecurrenceMaps maps{.sequences = 1,
-                                .pieces = 4,
+                                .ranges = 4,
                                 .heads = n.value_heads,
                                 .key_dim = k,
                                 .value_dim = n.value_dim,
@@ -258,7 +258,7 @@ TEST(Recurrence, GoesOnWithACache) {
   for (const Rule rule : kRules) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       Sizes n = sizes(rule, 45, 16);
-      n.pieces = 1;
+      n.ranges = 1;
       const Problem p = problem_of(rule, n, 0.4, 0, 9, dtype);
       const Results wanted = expected(p);
       constexpr int32_t kSlot = 1;
@@ -268,7 +268,7 @@ TEST(Recurrence, GoesOnWithACache) {
       int32_t position = 0;
       const auto advance = [&](int64_t rows, int32_t count) {
         Problem part = rows_of(p, position, std::min<int64_t>(rows, 45 - position));
-        part.shape.rows = rows;  // rows behind the new ones are never used
+        part.shape.rows = rows;  // rows after the new ones are never used
         if (rows > part.mixed.size() / part.shape.width) return;
         const RecurrencePlan plan = plan_recurrence(part.shape, device_of(1));
         Array o(dtype, rows * n.value_heads * n.value_dim), scratch = testing::scratch_of(plan.forward_bytes);
@@ -318,7 +318,7 @@ TEST(Recurrence, OfSkippedRowsSumsGradients) {
   EXPECT_LT(distance(dskip.values(), wanted), 1e-6);
 }
 
-// Twice as many rows need twice the scratch of states at most, and no square of them.
+// Doubling the rows at most doubles the scratch.
 TEST(Recurrence, NeedsScratchThatIsLinearInTheRows) {
   for (const Rule rule : kRules) {
     Sizes n = sizes(rule, 4096, 64);
