@@ -1,6 +1,8 @@
 // Recurrences against themselves token by token in fp64, and what must not change their bits.
 #include "kernels/cpu/recurrence.h"
 
+#include <fmt/format.h>
+
 #include "fixtures/every_target.h"
 #include "kernels/cpu/recurrence_testing.h"
 
@@ -59,6 +61,74 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Recurrences,
                                            // dt of up to 0.1 and A = 72
                                            Case{"space", Rule::kSpace, 7.2, 0}),
                          [](const auto& one) { return std::string(one.param.name); });
+
+// Sums of transformers' results (tools/golden/recurrence.py): of each its dot with cos(0.37 i).
+TEST(Recurrence, IsThatOfTransformers) {
+  const auto numbers = [](int stream, int64_t n, double scale = 1, double shift = 0) {
+    std::vector<float> all;
+    for (int64_t i = 0; i < n; ++i)
+      all.push_back(
+          static_cast<float>(shift + scale * std::sin(0.731 * static_cast<double>(i) + 1.3 * stream)));
+    return all;
+  };
+  const auto total = [](const Numbers& of) {
+    double sum = 0;
+    for (size_t i = 0; i < of.size(); ++i) sum += of[i] * std::cos(0.37 * static_cast<double>(i));
+    return sum;
+  };
+  struct Golden {
+    Rule rule;
+    Numbers
+        sums;  // of the outputs, and of the gradients of q, k, v, g and β; or, in place of the latter, of dt
+  };
+  for (const Golden& golden :
+       {Golden{Rule::kHead, {2.1495999, -1.8683388, -11.083252, -1.505575, -0.93038667, -0.50734458}},
+        Golden{Rule::kChannel, {-8.0331615, -3.5380061, -0.56879405, 1.5442623, 2.004834, -1.622231}},
+        Golden{Rule::kSpace, {1.6089051, -6.5992589, 6.6903492, -6.0883934, 0.050244582}}}) {
+    constexpr int64_t kRows = 20, kHeads = 2, kKeys = 3, kValues = 5;
+    const bool channel = golden.rule == Rule::kChannel, space = golden.rule == Rule::kSpace;
+    Problem p{.shape = shape_of(golden.rule, {.rows = kRows,
+                                              .key_heads = channel ? kHeads : 1,
+                                              .value_heads = kHeads,
+                                              .key_dim = kKeys,
+                                              .value_dim = kValues,
+                                              .chunk = 16})};
+    const RecurrenceShape& s = p.shape;
+    p.mixed = Array(DType::kF32, kRows * s.width);
+    const auto fill = [&](int stream, int64_t first, int64_t width) {
+      const std::vector<float> all = numbers(stream, kRows * width);
+      for (int64_t i = 0; i < kRows * width; ++i)
+        p.mixed.set(i / width * s.width + first + i % width,
+                    static_cast<double>(all[static_cast<size_t>(i)]));
+    };
+    const int64_t keys = s.key_heads * kKeys, values = kHeads * kValues;
+    fill(1, s.q_first, keys);
+    fill(2, s.k_first, keys);
+    fill(3, s.v_first, values);
+    p.beta = numbers(5, kRows * kHeads, space ? 0.4 : 0.9, space ? 0.5 : 1);
+    const float a[] = {-1.5f, -0.3f};
+    if (space) {
+      for (size_t i = 0; i < p.beta.size(); ++i) p.g.push_back(a[i % 2] * p.beta[i]);
+      p.skip = {0.7f, -0.2f};
+    } else {
+      p.g = numbers(4, kRows * kHeads * (channel ? kKeys : 1), 0.4, -0.5);
+    }
+    p.dout = Array(DType::kF32, kRows * values);
+    const std::vector<float> dout = numbers(9, kRows * values);
+    for (int64_t i = 0; i < kRows * values; ++i)
+      p.dout.set(i, static_cast<double>(dout[static_cast<size_t>(i)]));
+    const Results found = computed(p);
+    Numbers last = found.dbeta;  // of dt, which g is a multiple of
+    for (size_t i = 0; i < last.size() && space; ++i) last[i] += static_cast<double>(a[i % 2]) * found.dg[i];
+    Numbers sums{total(found.out), total(columns(found.dmixed, s.width, s.q_first, keys)),
+                 total(columns(found.dmixed, s.width, s.k_first, keys)),
+                 total(columns(found.dmixed, s.width, s.v_first, values))};
+    if (!space) sums.push_back(total(found.dg));
+    sums.push_back(total(last));
+    ASSERT_EQ(sums.size(), golden.sums.size());
+    for (size_t i = 0; i < sums.size(); ++i) EXPECT_NEAR(sums[i], golden.sums[i], 2e-5) << "sum " << i;
+  }
+}
 
 // β = 2 mirrors the state in the hyperplane of the key. Without decay the rounding of equal keys adds up from
 // token to token, and no more than that.
