@@ -29,7 +29,7 @@ struct Operands {
 
   Operands(int64_t rule, int64_t rows, int64_t heads, int64_t size, bool bf16) {
     const int64_t width = heads * size, keys = rule == kSpace ? size : width;
-    RecurrenceShape s{.pieces = 1,
+    RecurrenceShape s{.ranges = 1,
                       .rows = rows,
                       .key_heads = keys / size,
                       .value_heads = heads,

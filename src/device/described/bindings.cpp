@@ -87,11 +87,11 @@ int64_t sorted_rows(const NodeView& node) {
 int64_t attention_grad(const NodeView& node) {
   return node.in(1).shape.elements() * size_of(DType::kF32) + node.in(2).bytes();
 }
-// The state in front of each chunk of every value head.
+// The state before each chunk of every value head.
 int64_t chunk_states(const NodeView& node) {
   const auto& attrs = node.attrs<ops::RecurrenceAttrs>();
   const Value& beta =
-      node.in(node.has_out(1) ? 3 : 2);  // [rows, value heads], behind the gradient if there is one
+      node.in(node.has_out(1) ? 3 : 2);  // [rows, value heads], after the gradient if there is one
   const int64_t chunks = (beta.shape[0] + attrs.chunk - 1) / attrs.chunk;
   return chunks * beta.shape[1] * attrs.key_dim * attrs.value_dim * size_of(DType::kF32);
 }

@@ -24,7 +24,7 @@ int64_t bytes_of(const RecurrenceShape& shape, const Sizes& sizes, More... more)
 // dq and dk of the shares of a group, if several tasks have one.
 int64_t shares_bytes(const RecurrenceShape& s) {
   const int64_t shares = recurrence::tasks_of_group(s);
-  const int64_t floats = shares > 1 ? shares * s.pieces * s.rows * s.key_heads * 2 * s.key_dim : 0;
+  const int64_t floats = shares > 1 ? shares * s.ranges * s.rows * s.key_heads * 2 * s.key_dim : 0;
   return align_up(floats * int64_t{sizeof(float)}, kBufferAlignment);
 }
 
@@ -69,7 +69,7 @@ void recurrence_cached(const RecurrencePlan& plan, void* out, const CachedStates
                        const RecurrenceInputs& in, void* scratch) {
   const Call call{.shape = plan.shape, .in = in, .out = out, .cache = &cache};
   if (plan.shape.rows == 1) {
-    run(plan, plan.shape.pieces * plan.shape.value_heads, nullptr, 0,
+    run(plan, plan.shape.ranges * plan.shape.value_heads, nullptr, 0,
         [&](int64_t task, void*) { recurrence::cached_row(call, task); });
     return;
   }
@@ -93,13 +93,13 @@ void recurrence_backward(const RecurrencePlan& plan, const RecurrenceGradients& 
       [&](int64_t task, void* memory) { recurrence::backward_task(call, task, memory); });
   if (shares == 0) return;
   constexpr int64_t kRows = 32;
-  parallel_ranges(s.pieces * s.rows, kRows,
+  parallel_ranges(s.ranges * s.rows, kRows,
                   [&](int64_t begin, int64_t end) { recurrence::finish_keys(call, begin, end - begin); });
 }
 
 void recurrence_map(const RecurrencePlan& plan, float* map, const RecurrenceInputs& in, void* scratch) {
   const Call call{.shape = plan.shape, .in = in, .map = map};
-  run(plan, plan.shape.pieces * plan.shape.value_heads, scratch, plan.map_bytes / plan.threads,
+  run(plan, plan.shape.ranges * plan.shape.value_heads, scratch, plan.map_bytes / plan.threads,
       [&](int64_t task, void* memory) { recurrence::map_task(call, task, memory); });
 }
 
@@ -116,7 +116,7 @@ template <typename T>
 void skip_gradient(const RecurrenceShape& s, int64_t head, float* to, const void* dout, const void* mixed,
                    bool accumulate) {
   double sum = 0;
-  for (int64_t row = 0; row < s.pieces * s.rows; ++row) {
+  for (int64_t row = 0; row < s.ranges * s.rows; ++row) {
     const T* const d = static_cast<const T*>(dout) + (row * s.value_heads + head) * s.value_dim;
     const T* const v = static_cast<const T*>(mixed) + row * s.width + s.v_first + head * s.value_dim;
     float own = 0;
@@ -143,10 +143,10 @@ void recurrence_skip_gradient(const RecurrenceShape& shape, float* dskip, const 
 void compose_maps(const RecurrenceMaps& shape, float* states, const float* map) {
   const int64_t m = shape.delta ? shape.key_dim * shape.key_dim : 1, n = shape.key_dim * shape.value_dim;
   for_compositions(shape, [&](int64_t sequence, int64_t head) {
-    const int64_t first = sequence * shape.pieces;
+    const int64_t first = sequence * shape.ranges;
     const auto state = [&](int64_t p) { return states + ((first + p) * shape.heads + head) * n; };
     std::fill_n(state(0), n, 0.0f);
-    for (int64_t p = 0; p + 1 < shape.pieces; ++p) {
+    for (int64_t p = 0; p + 1 < shape.ranges; ++p) {
       const float* const own = map + ((first + p) * shape.heads + head) * (m + n);
       recurrence::compose_step(shape, state(p + 1), own, false, state(p), own + m);
     }
@@ -157,9 +157,9 @@ void compose_state_gradients(const RecurrenceMaps& shape, float* dlast, const fl
                              const float* dbefore) {
   const int64_t m = shape.delta ? shape.key_dim * shape.key_dim : 1, n = shape.key_dim * shape.value_dim;
   for_compositions(shape, [&](int64_t sequence, int64_t head) {
-    const auto at = [&](int64_t p) { return (sequence * shape.pieces + p) * shape.heads + head; };
-    std::fill_n(dlast + at(shape.pieces - 1) * n, n, 0.0f);
-    for (int64_t p = shape.pieces - 1; p > 0; --p)
+    const auto at = [&](int64_t p) { return (sequence * shape.ranges + p) * shape.heads + head; };
+    std::fill_n(dlast + at(shape.ranges - 1) * n, n, 0.0f);
+    for (int64_t p = shape.ranges - 1; p > 0; --p)
       recurrence::compose_step(shape, dlast + at(p - 1) * n, map + at(p) * (m + n), true, dlast + at(p) * n,
                                dbefore + at(p) * n);
   });

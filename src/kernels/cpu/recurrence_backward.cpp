@@ -1,11 +1,11 @@
-// Recurrence, backward: of a piece's heads, states and F of all chunks are made again, then gradients chunk by
+// Recurrence, backward: of a range's heads, states and F of all chunks are made again, then gradients chunk by
 // chunk from the last to the first. With dP_ij = dO_i · u_j and dA_ij = -z_i · u_j,
 //
 //   dU = Pᵀ dO + (decayed k) dS,   y = dU - Aᵀ z,   z = β y = dV,   dβ_i = y_i · F_i,
 //   dS ← e^G dS + (decayed q)ᵀ dO - (decayed k)ᵀ z,
 //
-// and q, k and G get what the pairs and the state give them: G_i from each product with e^{G_i - …} its value,
-// G_j from each with e^{… - G_j} minus its value.
+// and q, k and G get their gradients from pairs and states: each term with e^{G_i - G_j} adds its value to G_i and
+// subtracts it from G_j.
 #include "kernels/cpu/attention_targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -39,22 +39,22 @@ class Backward {
                           chunk_.values(w_.dout), adding_to(du, stride), Part::kLowerAcross);
     for (int64_t b = rows.padded - kBlock; b >= 0; b -= kBlock) {
       float *const own = du + b * stride, *const y = w_.y + b * stride;
-      const int64_t behind = b + kBlock;
+      const int64_t next = b + kBlock;
       if (s_.delta) {
-        if (behind < rows.padded)
-          multiply_across(kBlock, n_.values, rows.padded - behind,
-                          chunk_.pairs(w_.chunk.a + behind * n_.pair_stride + b),
-                          chunk_.values(w_.z + behind * stride), adding_to(own, stride, -1));
+        if (next < rows.padded)
+          multiply_across(kBlock, n_.values, rows.padded - next,
+                          chunk_.pairs(w_.chunk.a + next * n_.pair_stride + b),
+                          chunk_.values(w_.z + next * stride), adding_to(own, stride, -1));
         chunk_.invert<true>(b);
         multiply_across(kBlock, n_.values, kBlock, {w_.chunk.inverse + b * kBlock, kBlock},
                         chunk_.values(own), {y, stride}, Part::kLowerAcross);
       }
-      for (int64_t i = b; i < behind; ++i)
+      for (int64_t i = b; i < next; ++i)
         scale_row(w_.z + i * stride, w_.y + i * stride, w_.chunk.beta[i], n_.values);
     }
   }
 
-  // The gradient of the state in front of the chunk from that of the state behind it.
+  // The gradient of the state before the chunk from that of the state after it.
   HWY_INLINE void update(float* dstate) {
     const ChunkRows& rows = chunk_.rows();
     multiply_across(n_.keys, n_.values, rows.padded, chunk_.q_of_state(), decayed(w_.dout),
@@ -90,7 +90,7 @@ class AllGradients : public Backward {
  public:
   using Backward::Backward;
 
-  // Gradients of one head of the chunk: those of its own columns, and its shares of dq, dk and their pairs.
+  // Gradients of one head of the chunk: those of v, β and g, and its terms of dq, dk and their pairs.
   HWY_INLINE void head(int64_t head, bool first, const float* state, float* kept, float* dstate) {
     const ChunkRows& rows = chunk_.rows();
     chunk_.load_gates(head);
@@ -122,7 +122,7 @@ class AllGradients : public Backward {
     update(dstate);
   }
 
-  // What the pairs of all heads of the task give to dq and dk, of decays a head.
+  // The terms of dq and dk that come from pairs, of all heads of the task. Of decays a head.
   HWY_INLINE void finish_pairs() {
     const int64_t rows = chunk_.rows().padded, stride = n_.key_stride;
     if (s_.by_channel) return;
@@ -148,7 +148,7 @@ class AllGradients : public Backward {
       if (call_.shares != nullptr) {
         float* const to =
             call_.shares +
-            ((heads.share * s_.pieces * s_.rows + row) * s_.key_heads + heads.key_head) * 2 * s_.key_dim;
+            ((heads.share * s_.ranges * s_.rows + row) * s_.key_heads + heads.key_head) * 2 * s_.key_dim;
         std::copy_n(dq, s_.key_dim, to);
         std::copy_n(dk, s_.key_dim, to + s_.key_dim);
         continue;
@@ -267,7 +267,7 @@ class AllGradients : public Backward {
     }
   }
 
-  // Of a decay a channel. dk holds what comes to k_i as a later row, `column` what comes to it as an earlier one.
+  // Of a decay a channel. dk holds the gradient of keys as later rows of pairs, `column` that as earlier ones.
   HWY_INLINE void channel_keys(int64_t head, const float* state, const float* dstate) {
     const ChunkRows& rows = chunk_.rows();
     const ChunkScratch& c = w_.chunk;
@@ -304,7 +304,7 @@ class AllGradients : public Backward {
       for (int64_t i = 0; i < previous; ++i)
         multiply_row(w_.ends + i * stride, w_.ends + i * stride, c.block_decay + previous / kBlock * keys,
                      keys);
-      chunk_.decayed_rows(w_.ends + previous * stride, c.k, c.behind, previous);
+      chunk_.decayed_rows(w_.ends + previous * stride, c.k, c.to_end, previous);
       for (const auto& [pairs, to] : {std::pair{w_.dp, w_.dq}, std::pair{w_.da, w_.dk}}) {
         chunk_.outward_rows(kBlock, keys, b, chunk_.pairs(pairs + b * n_.pair_stride), {w_.ends, stride},
                             {w_.x, stride});
@@ -317,12 +317,12 @@ class AllGradients : public Backward {
       }
     }
   }
-  // What comes from rows behind a block, decayed to its end, for its keys; it begins with the chunk's end.
+  // Gradients of a block's keys from later rows, decayed to its end; they begin at the chunk's end.
   HWY_INLINE void columns_of_blocks() {
     const ChunkScratch& c = w_.chunk;
     const int64_t stride = n_.key_stride, keys = n_.keys;
     for (int64_t b = chunk_.rows().padded - kBlock; b >= 0; b -= kBlock) {
-      chunk_.decayed_rows(w_.column + b * stride, w_.column, c.behind, b);
+      chunk_.decayed_rows(w_.column + b * stride, w_.column, c.to_end, b);
       if (b == 0) break;
       for (int64_t j = 0; j < b; ++j)
         multiply_row(w_.column + j * stride, w_.column + j * stride, c.block_decay + b / kBlock * keys, keys);
@@ -381,11 +381,11 @@ class AllGradients : public Backward {
   }
 };
 
-// Chunks [0, chunks) of a piece's rows.
-struct PieceChunks {
+// Chunks [0, chunks) of a range's rows.
+struct RangeChunks {
   int64_t first, rows, size, count;
-  PieceChunks(const RecurrenceShape& s, int64_t piece, int64_t rows_used)
-      : first(piece * s.rows), rows(rows_used), size(s.chunk), count(ceil_div(rows_used, s.chunk)) {}
+  RangeChunks(const RecurrenceShape& s, int64_t range, int64_t rows_used)
+      : first(range * s.rows), rows(rows_used), size(s.chunk), count(ceil_div(rows_used, s.chunk)) {}
   ChunkRows at(int64_t i) const { return {first + i * size, std::min(size, rows - i * size)}; }
 };
 
@@ -397,7 +397,7 @@ HWY_ATTR void backward(const Call& call, int64_t task, void* memory) {
   const TaskHeads heads(s, task);
   AllGradients gradients(call, n, w);
   Chunk& chunk = gradients.chunk();
-  const PieceChunks chunks(s, heads.piece, s.rows);
+  const RangeChunks chunks(s, heads.range, s.rows);
   const auto state_of = [&](int64_t h, int64_t c)
                             HWY_ATTR { return w.states + (h * (chunks.count + 1) + c) * n.state(); };
   const int64_t kept_size = n.rows * n.value_stride;
@@ -405,7 +405,7 @@ HWY_ATTR void backward(const Call& call, int64_t task, void* memory) {
     return s.delta ? w.kept + (h * chunks.count + c) * kept_size : nullptr;
   };
   for (int64_t h = 0; h < heads.count; ++h) {
-    const int64_t at = call.state_offset(heads.piece, heads.first + h);
+    const int64_t at = call.state_offset(heads.range, heads.first + h);
     load_state(s, n, state_of(h, 0), call.in.before != nullptr ? call.in.before + at : nullptr);
     load_state(s, n, w.dstates + h * n.state(), call.dlast != nullptr ? call.dlast + at : nullptr);
   }
@@ -428,11 +428,11 @@ HWY_ATTR void backward(const Call& call, int64_t task, void* memory) {
     gradients.put_keys(heads);
   }
   for (int64_t h = 0; h < heads.count && call.to.dbefore != nullptr; ++h)
-    store_state(s, n, call.to.dbefore + call.state_offset(heads.piece, heads.first + h),
+    store_state(s, n, call.to.dbefore + call.state_offset(heads.range, heads.first + h),
                 w.dstates + h * n.state());
 }
 
-// Rows behind the begin of a document give the state in front of the piece nothing.
+// Rows from the begin of a document on do not read the state before the range.
 HWY_ATTR void state_gradient(const Call& call, int64_t task, void* memory) {
   const RecurrenceShape& s = call.shape;
   const Sizes n(s);
@@ -443,9 +443,9 @@ HWY_ATTR void state_gradient(const Call& call, int64_t task, void* memory) {
   Chunk& chunk = gradients.chunk();
   int64_t rows = s.rows;
   if (const int32_t* const positions = call.in.positions)
-    rows = std::find(positions + heads.piece * s.rows, positions + (heads.piece + 1) * s.rows, 0) -
-           (positions + heads.piece * s.rows);
-  const PieceChunks chunks(s, heads.piece, rows);
+    rows = std::find(positions + heads.range * s.rows, positions + (heads.range + 1) * s.rows, 0) -
+           (positions + heads.range * s.rows);
+  const RangeChunks chunks(s, heads.range, rows);
   clear(w.dstates, heads.count * n.state());
   for (int64_t c = chunks.count - 1; c >= 0; --c) {
     chunk.load_keys(chunks.at(c), heads.key_head, true);
@@ -458,13 +458,13 @@ HWY_ATTR void state_gradient(const Call& call, int64_t task, void* memory) {
     }
   }
   for (int64_t h = 0; h < heads.count; ++h)
-    store_state(s, n, call.dbefore + call.state_offset(heads.piece, heads.first + h),
+    store_state(s, n, call.dbefore + call.state_offset(heads.range, heads.first + h),
                 w.dstates + h * n.state());
 }
 
 HWY_ATTR void add_shares(const Call& call, int64_t first, int64_t rows) {
   const RecurrenceShape& s = call.shape;
-  const int64_t width = 2 * s.key_dim, share = s.pieces * s.rows * s.key_heads * width;
+  const int64_t width = 2 * s.key_dim, share = s.ranges * s.rows * s.key_heads * width;
   for (int64_t at = first * s.key_heads; at < (first + rows) * s.key_heads; ++at) {
     const int64_t row = at / s.key_heads, key = at % s.key_heads * s.key_dim;
     float* const sum = call.shares + at * width;

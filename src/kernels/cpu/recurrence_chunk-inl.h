@@ -41,7 +41,7 @@ class Chunk {
   const ChunkRows& rows() const { return rows_; }
   Matrix q() const { return {w_.q, n_.key_stride}; }
   Matrix k() const { return {w_.k, n_.key_stride}; }
-  // q and k as they meet the state in front of the chunk, and k as it goes into the one behind it, up to
+  // q and k as they meet the state before the chunk, and k as it goes into the one after it, up to
   // factors of rows: row_decay() and rest_decay().
   Matrix q_of_state() const { return s_.by_channel ? Matrix{w_.q_begin, n_.key_stride} : q(); }
   Matrix k_of_state() const { return s_.by_channel ? Matrix{w_.k_begin, n_.key_stride} : k(); }
@@ -114,7 +114,7 @@ class Chunk {
     load_values(w_.rest, call_.in.mixed, s_.v_first + head * s_.value_dim, s_.width);
   }
 
-  // u and, of delta, F, from v in `rest` and the state in front of the chunk.
+  // u and, of delta, F, from v in `rest` and the state before the chunk.
   HWY_INLINE void solve(const float* state, float* f) {
     const int64_t stride = n_.value_stride;
     if (!s_.delta) {
@@ -263,7 +263,7 @@ class Chunk {
         begun = false;
         for (int64_t i = b + kBlock - 1; i >= b; --i) {
           const int64_t at = i * stride + c;
-          store(w_.behind + at, begun ? zero() : exp_of(sum));
+          store(w_.to_end + at, begun ? zero() : exp_of(sum));
           const Vector g = load(w_.gates + at);
           sum = hn::Add(sum, g);
           begun = begun || begins(i);
@@ -276,7 +276,7 @@ class Chunk {
         for (int64_t i = b; i < b + kBlock; ++i) {
           const int64_t at = i * stride + c;
           const Vector k = load(w_.k + at), from_begin = load(w_.from_begin + at);
-          store(w_.k_end + at, hn::Mul(k, hn::Mul(run, load(w_.behind + at))));
+          store(w_.k_end + at, hn::Mul(k, hn::Mul(run, load(w_.to_end + at))));
           store(w_.k_begin + at, hn::Mul(k, from_begin));
           store(w_.q_begin + at, hn::Mul(load(w_.q + at), from_begin));
         }
@@ -303,7 +303,7 @@ class Chunk {
         float* const row = w_.keys_across + c * n_.pair_stride;
         scale_row(row, row, w_.block_decay[b / kBlock * n_.keys + c], b);
       }
-      decayed_rows(w_.block_rows, w_.k, w_.behind, b);
+      decayed_rows(w_.block_rows, w_.k, w_.to_end, b);
       transpose(w_.keys_across + b, n_.pair_stride, w_.block_rows, n_.key_stride, kBlock, n_.keys);
     }
   }

@@ -1,4 +1,4 @@
-// Recurrence, forward: the outputs and states of a piece's heads, chunk by chunk; one row with a cache; maps.
+// Recurrence, forward: the outputs and states of a range's heads, chunk by chunk; one row with a cache; maps.
 #include "kernels/cpu/attention_targets.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -48,14 +48,14 @@ HWY_ATTR void forward(const Call& call, int64_t task, void* memory) {
   const TaskHeads heads(s, task);
   Chunk chunk(call, n, w.chunk);
   const CachedStates* const cache = call.cache;
-  const int64_t entry = cache != nullptr ? cache->slot[heads.piece] : heads.piece;
-  const int64_t rows = cache != nullptr ? cache->count[heads.piece] : s.rows;
+  const int64_t entry = cache != nullptr ? cache->slot[heads.range] : heads.range;
+  const int64_t rows = cache != nullptr ? cache->count[heads.range] : s.rows;
   const float* from = cache != nullptr ? cache->states : call.in.before;
-  if (cache != nullptr && cache->position[heads.piece] == 0 && rows > 0) from = nullptr;
+  if (cache != nullptr && cache->position[heads.range] == 0 && rows > 0) from = nullptr;
   for (int64_t h = 0; h < heads.count; ++h)
     load_state(s, n, w.states + h * n.state(),
                from != nullptr ? from + call.state_offset(entry, heads.first + h) : nullptr);
-  const int64_t first = heads.piece * s.rows;
+  const int64_t first = heads.range * s.rows;
   for (int64_t begin = 0; begin < rows; begin += s.chunk) {
     chunk.load_keys({first + begin, std::min(s.chunk, rows - begin)}, heads.key_head, true);
     for (int64_t h = 0; h < heads.count; ++h) {
@@ -83,7 +83,7 @@ HWY_ATTR void map(const Call& call, int64_t task, void* memory) {
   const Sizes n(s, s.delta ? padded_columns<float>(s.key_dim) : 0);
   Carver carver(memory);
   const ForwardScratch w(carver, s, n);
-  const int64_t piece = task / s.value_heads, head = task % s.value_heads, first = piece * s.rows;
+  const int64_t range = task / s.value_heads, head = task % s.value_heads, first = range * s.rows;
   Chunk chunk(call, n, w.chunk);
   clear(w.states, n.state());
   for (int64_t c = 0; s.delta && c < s.key_dim; ++c) w.states[c * n.value_stride + columns + c] = 1;
@@ -102,7 +102,7 @@ HWY_ATTR void map(const Call& call, int64_t task, void* memory) {
       decay += static_cast<double>(call.in.g[row * s.value_heads + head]);
   }
   const int64_t m = s.delta ? s.key_dim * s.key_dim : 1;
-  float* const to = call.map + (piece * s.value_heads + head) * (m + call.state_size());
+  float* const to = call.map + (range * s.value_heads + head) * (m + call.state_size());
   store_state(s, n, to + m, w.states);
   if (s.delta) {
     for (int64_t c = 0; c < s.key_dim; ++c)

@@ -12,17 +12,17 @@ struct Matrix {
   const float* at;
   int64_t stride;
 };
-// Where a product goes: c = factor · product [+ more], with a factor a row or one for all.
+// The target of a matmul: c = factor · a b [+ more], with a factor a row or one for all.
 struct Target {
   float* at;
   int64_t stride;
   float factor = 1;
   const float* rows = nullptr;
-  // What it is added to, of the same stride, perhaps the target itself; and factors of its rows.
+  // A term with the same stride, perhaps the target itself; and factors of its rows.
   const float* more = nullptr;
   const float* more_rows = nullptr;
 };
-// Adds factor · product.
+// c += factor · a b.
 inline Target adding_to(float* at, int64_t stride, float factor = 1, const float* rows = nullptr) {
   return {at, stride, factor, rows, at};
 }

@@ -1,4 +1,4 @@
-// Products of small matrices in fp32, for recurrences: rows are padded to multiples of 16, columns to whole
+// Matmuls of small matrices in fp32, for recurrences: rows are padded to multiples of 16, columns to whole
 // cache lines, and what pads is 0. Compiled once for every SIMD target: include it after
 // <hwy/foreach_target.h>.
 #if defined(STRATA_KERNELS_CPU_RECURRENCE_PRODUCTS_INL_H_) == defined(HWY_TARGET_TOGGLE)

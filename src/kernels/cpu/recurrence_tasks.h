@@ -16,7 +16,7 @@ using attention::padded_columns;
 using attention::tile_stride;
 
 inline constexpr int64_t kBlock =
-    16;  // rows that the triangular solve inverts at once, and that share an anchor
+    16;  // rows of a block that the triangular solve inverts, and that share an anchor
 
 inline constexpr int64_t kMostKeys = 1024;  // key_dim
 
@@ -60,7 +60,7 @@ struct ChunkScratch {
         low(carver.take<float>(n.rows)),
         documents(carver.take<float>(n.rows)) {
     if (s.by_channel) {
-      for (float** of : {&gates, &before, &behind, &from_begin, &q_begin, &k_begin, &k_end, &block_rows})
+      for (float** of : {&gates, &before, &to_end, &from_begin, &q_begin, &k_begin, &k_end, &block_rows})
         *of = carver.take<float>(n.rows * n.key_stride);
       block_decay = carver.take<float>(n.blocks() * n.keys);
     } else {
@@ -74,7 +74,7 @@ struct ChunkScratch {
   float *q_rsqrt, *k_rsqrt;
   float *p, *a;             // [rows, rows]
   float* inverse;           // of the blocks on the diagonal of the solve, [rows, 16]
-  float *rest, *u, *f, *o;  // [rows, V]; rest: v, then what the solve starts from
+  float *rest, *u, *f, *o;  // [rows, V]; rest: v, then the right side of the solve
   float* beta;
   // Decays e^{G_i} and e^{G_C - G_j} of the rows, and e^{G_C} of the state's.
   float *row_decay, *rest_decay, *state_decay;
@@ -82,32 +82,31 @@ struct ChunkScratch {
   float* documents;   // number of documents that began up to a row
   // A decay a head: e^{G_i - G_j}; k kᵀ and q kᵀ without decays.
   float *decay = nullptr, *keys_keys = nullptr, *queries_keys = nullptr;
-  // A decay a channel, [rows, K]: e^g; from behind the block's begin to the row; from the row to the block's
-  // end; from behind the chunk's begin to the row. And q, k with the latter; k to the chunk's end; what a
-  // block works on.
-  float *gates = nullptr, *before = nullptr, *behind = nullptr, *from_begin = nullptr;
+  // A decay a channel, [rows, K]: e^g; from before the block to the row; from the row to the block's
+  // end; from before the chunk to the row. And q, k with the latter; k to the chunk's end; rows of one block.
+  float *gates = nullptr, *before = nullptr, *to_end = nullptr, *from_begin = nullptr;
   float *q_begin = nullptr, *k_begin = nullptr, *k_end = nullptr, *block_rows = nullptr;
   float* block_decay = nullptr;  // of whole blocks, [blocks, K]
   BF16* rounded = nullptr;       // operands of one matmul
 };
 
-// Value heads of a key head that a task takes, so that they share what the key head has: two, and up to four
+// Value heads of a key head that a task takes, so that they share the work on keys: two, and up to four
 // if 64 tasks are left. A matter of sizes, not of threads, because it decides the order of sums.
 inline int64_t heads_of_task(const RecurrenceShape& s) {
   const int64_t group = s.value_heads / s.key_heads;
-  return std::min(group, std::clamp<int64_t>(s.pieces * s.value_heads / 64, 2, 4));
+  return std::min(group, std::clamp<int64_t>(s.ranges * s.value_heads / 64, 2, 4));
 }
 inline int64_t tasks_of_group(const RecurrenceShape& s) {
   return ceil_div(s.value_heads / s.key_heads, heads_of_task(s));
 }
 // Rows [first, first + heads) of the value heads of key head `key_head`.
 struct TaskHeads {
-  int64_t piece, key_head, share, first, count;
+  int64_t range, key_head, share, first, count;
   TaskHeads(const RecurrenceShape& s, int64_t task) {
     const int64_t shares = tasks_of_group(s), each = heads_of_task(s), group = s.value_heads / s.key_heads;
     share = task % shares;
     key_head = task / shares % s.key_heads;
-    piece = task / shares / s.key_heads;
+    range = task / shares / s.key_heads;
     first = key_head * group + share * each;
     count = std::min(each, group - share * each);
   }
@@ -124,13 +123,13 @@ struct Call {
   const void* dout = nullptr;
   const float* dlast = nullptr;
   float* shares =
-      nullptr;  // [tasks_of_group, pieces · rows, key heads, 2 · K]: dq and dk of the shares of a group
-  float* dbefore = nullptr;  // of the gradient of states alone
+      nullptr;  // [tasks_of_group, ranges · rows, key heads, 2 · K]: dq and dk of the shares of a group
+  float* dbefore = nullptr;  // of recurrence_state_gradient()
 
-  int64_t tasks() const { return shape.pieces * shape.key_heads * tasks_of_group(shape); }
+  int64_t tasks() const { return shape.ranges * shape.key_heads * tasks_of_group(shape); }
   int64_t state_size() const { return shape.key_dim * shape.value_dim; }
-  int64_t state_offset(int64_t piece, int64_t head) const {
-    return (piece * shape.value_heads + head) * state_size();
+  int64_t state_offset(int64_t range, int64_t head) const {
+    return (range * shape.value_heads + head) * state_size();
   }
 };
 
@@ -189,7 +188,7 @@ struct BackwardScratch {
 
 // Tasks, compiled for every instruction set and dispatched at run time.
 void forward_task(const Call& call, int64_t task, void* memory);
-void map_task(const Call& call, int64_t task, void* memory);  // a piece and value head
+void map_task(const Call& call, int64_t task, void* memory);  // a range and value head
 void cached_row(const Call& call, int64_t task);              // a sequence of one row, and value head
 void backward_task(const Call& call, int64_t task, void* memory);
 void state_gradient_task(const Call& call, int64_t task, void* memory);

@@ -57,7 +57,7 @@ struct Recurring {
       return static_cast<double>(row < second ? row : row - second);
     });
   }
-  // Documents that begin in front of the sequence, as of a piece in the middle of it.
+  // Documents that begin before the sequence, as of a range in the middle of one.
   Operand positions_of_piece() const {
     return i32_by(rows(), [length = length](int64_t i) {
       const int64_t row = i % length, sequence = i / length;
@@ -92,7 +92,7 @@ std::vector<Recurring> recurring() {
   return all;
 }
 
-// The same with states in front of pieces.
+// The same with states before ranges.
 std::vector<Recurring> in_pieces() {
   std::vector<Recurring> all;
   for (Recurring one : recurring()) {
@@ -121,7 +121,7 @@ Operand timed_positions() {
   return i32_by(kTimedTokens, [](int64_t i) { return static_cast<double>(i % (kTimedTokens / 2)); });
 }
 
-constexpr std::string_view kOfContext = "on the context axis alone, with few numbers beside the recurrence";
+constexpr std::string_view kOfContext = "on the context axis only, next to the recurrence itself";
 
 }  // namespace
 

@@ -8,12 +8,12 @@ namespace strata::device {
 namespace {
 
 template <typename Op>
-cpu::RecurrenceShape recurrence_shape(const Bind<Op>& node, int64_t pieces_of_sequence) {
+cpu::RecurrenceShape recurrence_shape(const Bind<Op>& node, int64_t ranges_of_sequence) {
   const graph::Value& mixed = *node.in.mixed;
   const ops::RecurrenceAttrs& attrs = node.attrs;
   const ops::RecurrenceHeads heads(attrs, mixed.segments);
-  const int64_t rows = attrs.sequence_length / pieces_of_sequence;
-  cpu::RecurrenceShape shape{.pieces = mixed.shape[0] / rows,
+  const int64_t rows = attrs.sequence_length / ranges_of_sequence;
+  cpu::RecurrenceShape shape{.ranges = mixed.shape[0] / rows,
                              .rows = rows,
                              .key_heads = heads.key_heads,
                              .value_heads = heads.value_heads,
@@ -32,8 +32,8 @@ cpu::RecurrenceShape recurrence_shape(const Bind<Op>& node, int64_t pieces_of_se
   return shape;
 }
 template <typename Op>
-cpu::RecurrencePlan recurrence_plan(const Bind<Op>& node, int64_t pieces_of_sequence) {
-  return cpu::plan_recurrence(recurrence_shape(node, pieces_of_sequence), node.device);
+cpu::RecurrencePlan recurrence_plan(const Bind<Op>& node, int64_t ranges_of_sequence) {
+  return cpu::plan_recurrence(recurrence_shape(node, ranges_of_sequence), node.device);
 }
 
 template <typename Op>
@@ -50,7 +50,7 @@ cpu::RecurrenceMaps recurrence_maps(const Bind<Op>& node) {
   const ops::RecurrenceAttrs& attrs = node.attrs;
   const Shape& map = node.in.map->shape;
   return {.sequences = map[0] / attrs.pieces,
-          .pieces = attrs.pieces,
+          .ranges = attrs.pieces,
           .heads = map[1] / ops::map_width(attrs),
           .key_dim = attrs.key_dim,
           .value_dim = attrs.value_dim,

@@ -5,11 +5,11 @@
 //                (Kimi Team 2025, "Kimi Linear")
 //   state_space  S ← e^g S + β k vᵀ;  o = Sᵀq + D v           (Dao and Gu 2024, "Transformers are SSMs")
 //
-// Value head n reads key head ⌊n · key heads / value heads⌋. The state is zero, or `before`, in front of each
-// piece, and zero in front of a row with position 0: the begin of a document.
+// Value head n reads key head ⌊n · key heads / value heads⌋. The state is zero, or `before`, before each
+// range of rows, and zero before a row with position 0: the begin of a document.
 //
-// On the context axis a rank holds pieces of sequences. A piece changes the state in front of it linearly, S
-// ← M S + N (RecurrenceMap), so ranks exchange maps and not tokens.
+// On the context axis a rank holds ranges of sequences. A range changes the state before it linearly, S ←
+// M S + N (RecurrenceMap), so ranks exchange maps and not tokens.
 #pragma once
 
 #include "ops/signatures.h"
@@ -23,7 +23,7 @@ struct RecurrenceAttrs {
   RecurrenceKind kind = RecurrenceKind::kDelta;
   int64_t key_dim = 0, value_dim = 0;  // K and V, of a head
   int64_t sequence_length = 0;         // rows of a sequence that the operands have
-  int64_t pieces = 1;                  // equal ones of a sequence; more than one on the context axis only
+  int64_t pieces = 1;                  // equal ranges of a sequence; more than one on the context axis only
   bool l2_norm = false;                // q and k become x · rsqrt(Σ x² + 1e-6) a head
   double scale = 1;                    // of q, after that
   int64_t chunk = 64;                  // rows that are computed together; changes nothing but rounding
@@ -39,8 +39,8 @@ struct Recurrence {
     Of<F32> beta;                   // [N, value heads]
     Of<Optional<F32>> skip = {};    // D [value heads], of the state space
     Of<I32> positions;              // [N], of a row in its document
-    Of<Optional<F32>> before = {};  // [sequences · pieces, value heads · K · V], the state before each piece
-    Of<Optional<F32>> map = {};     // of all pieces on all ranks (RecurrenceMap), which the gradient reads
+    Of<Optional<F32>> before = {};  // [sequences · pieces, value heads · K · V], the states before ranges
+    Of<Optional<F32>> map = {};     // of all ranges on all ranks (RecurrenceMap), for the gradient
     static constexpr std::string_view names = "mixed g beta skip positions before map";
   };
   template <template <typename> class Of>
@@ -60,7 +60,7 @@ struct RecurrenceGrad {
     Of<Optional<F32>> skip = {};
     Of<I32> positions;
     Of<Optional<F32>> before = {};
-    Of<Optional<F32>> dlast = {};  // as before: the gradient of the state after each piece; absent: 0
+    Of<Optional<F32>> dlast = {};  // as before: the gradients of states after ranges; absent: 0
     static constexpr std::string_view names = "dout mixed g beta skip positions before dlast";
   };
   template <template <typename> class Of>
@@ -89,7 +89,7 @@ struct RecurrenceSkipGrad {
   static const graph::OpDef def;
 };
 
-// What each piece does to the state in front of it: S ← M S + N. No gradient passes: that of Recurrence
+// The change of the state by each range: S ← M S + N. No gradient passes: that of Recurrence
 // covers the states of all ranks.
 struct RecurrenceMap {
   template <template <typename> class Of>
@@ -101,8 +101,8 @@ struct RecurrenceMap {
   };
   template <template <typename> class Of>
   struct Out {
-    // [sequences · pieces, value heads · (M | N)]: M is [K, K], and a number of the state space. 0 where a
-    // document begins in the piece.
+    // [sequences · pieces, value heads · (M | N)]: M is [K, K], and a number of the state space. 0 if a
+    // document begins in the range.
     Of<F32> map;
     static constexpr std::string_view names = "map";
   };
@@ -110,7 +110,7 @@ struct RecurrenceMap {
   static const graph::OpDef def;
 };
 
-// The gradient of the state in front of each piece, as far as it comes from the piece's own outputs.
+// The gradient of the state before each range, as far as it comes from the range's outputs.
 struct RecurrenceStateGrad {
   template <template <typename> class Of>
   struct In {
@@ -128,8 +128,8 @@ struct RecurrenceStateGrad {
   static const graph::OpDef def;
 };
 
-// The state in front of each piece from the maps of all pieces, in the order of their sequences: 0, then
-// M S + N of the piece before.
+// The state before each range from the maps of all ranges, in the order of their sequences: 0, then M S + N
+// of the range before.
 struct ComposeMaps {
   template <template <typename> class Of>
   struct In {
@@ -145,7 +145,7 @@ struct ComposeMaps {
   static const graph::OpDef def;
 };
 
-// The gradient of the state after each piece, from right to left: 0, then Mᵀ dlast + dbefore of the piece
+// The gradient of the state after each range, from right to left: 0, then Mᵀ dlast + dbefore of the range
 // after.
 struct ComposeStateGrads {
   template <template <typename> class Of>
@@ -163,8 +163,8 @@ struct ComposeStateGrads {
 };
 
 // Recurrence that goes on with the states in a cache. Sequence s has sequence_length rows, of which the first
-// count[s] are new tokens, in front of which position[s] are in the state of entry slot[s]; from position 0
-// it starts at zero. Rows behind the new tokens change no state, nor does a sequence without any; their
+// count[s] are new tokens, which follow position[s] tokens in the state of entry slot[s]; from position 0
+// it starts at zero. Rows after the new tokens change no state, nor does a sequence without any; their
 // outputs are 0. No two sequences share an entry.
 struct CachedRecurrence {
   template <template <typename> class Of>
@@ -187,7 +187,7 @@ struct CachedRecurrence {
 };
 
 // The outputs of a recurrence over the rows of whole sequences. Where ranks of the context axis share these,
-// attrs.pieces is twice their number, and the states between the pieces are exchanged.
+// attrs.pieces is twice their number, and the states between ranges are exchanged.
 struct RecurrenceOperands {
   graph::ValueId mixed, g, beta, positions;
   graph::ValueId skip = graph::kNone;

@@ -22,11 +22,11 @@ double dot(const Numbers& a, const Numbers& b) {
 struct Token {
   Numbers q, k, v, decay = {};  // q and k as the state meets them; e^g of each channel of the keys
   double q_rsqrt = 1, k_rsqrt = 1, beta = 0;
-  bool begins = false;  // a document: the state is 0 in front of it
+  bool begins = false;  // a document: the state is 0 before it
 };
 
-// The recurrence of one value head over the rows of one piece.
-struct HeadOfPiece {
+// The recurrence of one value head over the rows of one range.
+struct HeadOfRange {
   const ops::RecurrenceAttrs& attrs;
   ops::RecurrenceHeads heads;
   const Array &mixed, &g, &beta;
@@ -64,7 +64,7 @@ struct HeadOfPiece {
     return one;
   }
 
-  // What is left of a state in front of a token.
+  // Decays the state before a token.
   void decay(Numbers& state, const Token& token) const {
     for (size_t c = 0; c < keys(); ++c) {
       for (size_t j = 0; j < values(); ++j) state[c * values() + j] *= token.begins ? 0 : token.decay[c];
@@ -92,17 +92,17 @@ struct HeadOfPiece {
     }
     return o;
   }
-  Numbers state_of(const Array& states, int64_t piece) const {
+  Numbers state_of(const Array& states, int64_t range) const {
     const int64_t n = heads.key_dim * heads.value_dim;
     Numbers state;
     for (int64_t i = 0; i < n; ++i)
-      state.push_back(states.present() ? states.at(piece * heads.state_width() + head * n + i) : 0.0);
+      state.push_back(states.present() ? states.at(range * heads.state_width() + head * n + i) : 0.0);
     return state;
   }
-  void put_state(const Array& states, int64_t piece, const Numbers& state) const {
+  void put_state(const Array& states, int64_t range, const Numbers& state) const {
     const auto n = static_cast<int64_t>(state.size());
     for (int64_t i = 0; i < n; ++i)
-      states.put(piece * heads.state_width() + head * n + i, state[static_cast<size_t>(i)]);
+      states.put(range * heads.state_width() + head * n + i, state[static_cast<size_t>(i)]);
   }
   void put_outputs(const Array& out, const Array& skip, int64_t t, const Token& token, Numbers o) const {
     for (size_t j = 0; j < values(); ++j) {
@@ -112,20 +112,20 @@ struct HeadOfPiece {
   }
 };
 
-// Calls body(head of a piece, piece) for all value heads of all pieces.
+// Calls body(head of a range, its index) for all value heads of all ranges.
 template <typename Op>
 void for_heads(const Arrays<Op>& at, int64_t pieces_of_sequence,
-               const std::function<void(const HeadOfPiece&, int64_t)>& body) {
+               const std::function<void(const HeadOfRange&, int64_t)>& body) {
   const ops::RecurrenceHeads heads(at.attrs, at.in.mixed.segments);
   const int64_t rows = at.attrs.sequence_length / pieces_of_sequence, pieces = at.in.mixed.shape[0] / rows;
   parallel_for(pieces * heads.value_heads, [&](int64_t task) {
-    const int64_t piece = task / heads.value_heads;
-    HeadOfPiece one{at.attrs, heads, at.in.mixed, at.in.g, at.in.beta};
+    const int64_t range = task / heads.value_heads;
+    HeadOfRange one{at.attrs, heads, at.in.mixed, at.in.g, at.in.beta};
     if constexpr (requires { at.in.positions; }) one.positions = &at.in.positions;
     one.head = task % heads.value_heads;
-    one.first = piece * rows;
+    one.first = range * rows;
     one.rows = rows;
-    body(one, piece);
+    body(one, range);
   });
 }
 
@@ -134,8 +134,8 @@ struct TokenGradient {
   Numbers q, k, v, g;
   double beta = 0;
 };
-// `state`: in front of the token. `more`: the gradient of the state after it, which becomes that of `state`.
-TokenGradient token_backward(const HeadOfPiece& one, const Token& token, Numbers state, const Numbers& dout,
+// `state`: before the token. `more`: the gradient of the state after it, which becomes that of `state`.
+TokenGradient token_backward(const HeadOfRange& one, const Token& token, Numbers state, const Numbers& dout,
                              Numbers& more) {
   const size_t keys = one.keys(), values = one.values();
   const Numbers before = state;
@@ -168,8 +168,8 @@ TokenGradient token_backward(const HeadOfPiece& one, const Token& token, Numbers
   return to;
 }
 
-// Gradients of the rows of a head, which for_rows_backward() gives from the last to the first.
-void backward(const HeadOfPiece& one, Numbers state, Numbers& more, const Array& dout,
+// Calls give() for the gradients of a head's rows, from the last to the first.
+void backward(const HeadOfRange& one, Numbers state, Numbers& more, const Array& dout,
               const std::function<void(int64_t, const Token&, const TokenGradient&)>& give) {
   constexpr int64_t kKept = 64;  // states between those that are kept are made again
   std::vector<Numbers> kept;
@@ -196,7 +196,7 @@ void backward(const HeadOfPiece& one, Numbers state, Numbers& more, const Array&
 }
 
 // The gradient of x from that of y = x · rsqrt · scale.
-Numbers norm_backward(const HeadOfPiece& one, const Numbers& dy, const Numbers& y, double rsqrt,
+Numbers norm_backward(const HeadOfRange& one, const Numbers& dy, const Numbers& y, double rsqrt,
                       double scale) {
   Numbers dx;
   const double along = one.attrs.l2_norm ? dot(dy, y) / scale : 0;
@@ -208,8 +208,8 @@ Numbers norm_backward(const HeadOfPiece& one, const Numbers& dy, const Numbers& 
 
 template <>
 void compute(const Arrays<ops::Recurrence>& at) {
-  for_heads(at, at.attrs.pieces, [&](const HeadOfPiece& one, int64_t piece) {
-    Numbers state = one.state_of(at.in.before, piece);
+  for_heads(at, at.attrs.pieces, [&](const HeadOfRange& one, int64_t range) {
+    Numbers state = one.state_of(at.in.before, range);
     for (int64_t t = 0; t < one.rows; ++t) {
       const Token token = one.token(t);
       one.write(state, token);
@@ -225,8 +225,8 @@ void compute(const Arrays<ops::RecurrenceGrad>& at) {
   const int64_t width = mixed.shape[1], keys = heads.key_dim;
   // Gradients of q and k of each value head, added up below.
   Numbers shares(static_cast<size_t>(mixed.shape[0] * heads.value_heads * 2 * keys));
-  for_heads(at, at.attrs.pieces, [&](const HeadOfPiece& one, int64_t piece) {
-    Numbers more = one.state_of(at.in.dlast, piece);
+  for_heads(at, at.attrs.pieces, [&](const HeadOfRange& one, int64_t range) {
+    Numbers more = one.state_of(at.in.dlast, range);
     const auto give = [&](int64_t t, const Token& token, const TokenGradient& of) {
       const int64_t row = one.first + t, head = row * heads.value_heads + one.head;
       const Numbers dq = norm_backward(one, of.q, token.q, token.q_rsqrt, at.attrs.scale),
@@ -247,8 +247,8 @@ void compute(const Arrays<ops::RecurrenceGrad>& at) {
                    of.v[static_cast<size_t>(j)] + through);
       }
     };
-    backward(one, one.state_of(at.in.before, piece), more, at.in.dout, give);
-    if (at.out.dbefore.present()) one.put_state(at.out.dbefore, piece, more);
+    backward(one, one.state_of(at.in.before, range), more, at.in.dout, give);
+    if (at.out.dbefore.present()) one.put_state(at.out.dbefore, range, more);
   });
   const int64_t group = heads.value_heads / heads.key_heads;
   for (int64_t row = 0; row < mixed.shape[0]; ++row) {
@@ -279,10 +279,10 @@ void compute(const Arrays<ops::RecurrenceSkipGrad>& at) {
 
 template <>
 void compute(const Arrays<ops::RecurrenceMap>& at) {
-  for_heads(at, at.attrs.pieces, [&](const HeadOfPiece& one, int64_t piece) {
+  for_heads(at, at.attrs.pieces, [&](const HeadOfRange& one, int64_t range) {
     const int64_t width = ops::map_width(at.attrs), keys = one.heads.key_dim;
     const int64_t states = keys * one.heads.value_dim,
-                  first = (piece * one.heads.value_heads + one.head) * width;
+                  first = (range * one.heads.value_heads + one.head) * width;
     Numbers from_zero(static_cast<size_t>(states), 0.0);
     for (int64_t t = 0; t < one.rows; ++t) one.write(from_zero, one.token(t));
     for (int64_t i = 0; i < states; ++i)
@@ -318,16 +318,16 @@ void compute(const Arrays<ops::RecurrenceMap>& at) {
 
 template <>
 void compute(const Arrays<ops::RecurrenceStateGrad>& at) {
-  for_heads(at, at.attrs.pieces, [&](const HeadOfPiece& one, int64_t piece) {
+  for_heads(at, at.attrs.pieces, [&](const HeadOfRange& one, int64_t range) {
     Numbers more(one.keys() * one.values(), 0.0);
     backward(one, more, more, at.in.dout, [](int64_t, const Token&, const TokenGradient&) {});
-    one.put_state(at.out.dbefore, piece, more);
+    one.put_state(at.out.dbefore, range, more);
   });
 }
 
 namespace {
 
-// out[p] = M of piece `of` · out[`from`] + more of piece `of`, or Mᵀ: one step of a composition of a head.
+// out[to] = M of range `of` · out[from] + more of that range, or Mᵀ: one step of a composition of a head.
 struct Composition {
   const ops::RecurrenceAttrs& attrs;
   const Array& map;
@@ -349,9 +349,9 @@ struct Composition {
       }
     }
   }
-  void clear(const Array& out, int64_t piece) const {
+  void clear(const Array& out, int64_t range) const {
     const int64_t states = attrs.key_dim * attrs.value_dim;
-    for (int64_t i = 0; i < states; ++i) out.put((piece * heads + head) * states + i, 0);
+    for (int64_t i = 0; i < states; ++i) out.put((range * heads + head) * states + i, 0);
   }
 };
 
@@ -388,7 +388,7 @@ void compute(const Arrays<ops::ComposeStateGrads>& at) {
 
 template <>
 void compute(const Arrays<ops::CachedRecurrence>& at) {
-  for_heads(at, 1, [&](const HeadOfPiece& one, int64_t sequence) {
+  for_heads(at, 1, [&](const HeadOfRange& one, int64_t sequence) {
     const int64_t slot = at.in.slot.index_at(sequence), count = at.in.count.index_at(sequence);
     const bool from_zero = at.in.position.index_at(sequence) == 0 && count > 0;
     Numbers state = one.state_of(from_zero ? Array{} : at.in.cache, slot);

@@ -21,7 +21,7 @@ void RecurrenceAttrs::describe(graph::AttributeText& to) const {
 
 namespace {
 
-// Heads and pieces, of operands that are right so far.
+// Heads and ranges, of operands that have passed the checks so far.
 struct RecurrenceSizes : RecurrenceHeads {
   int64_t rows = 0, pieces = 0;
   Shape states() const { return {pieces, state_width()}; }
@@ -35,10 +35,9 @@ RecurrenceHeads require_mixed(const View<Op>& node) {
           "key_dim, value_dim and chunk must be above 0");
   require(node, mixed.shape.rank() == 2 && mixed.segments.size() == 3, "mixed must be [N, three segments]");
   const RecurrenceHeads heads(attrs, mixed.segments);
-  require(
-      node, heads.fit(mixed.segments),
-      "the segments must be whole heads: [q | k | v] of delta, [v | k | q] of the state space, with as many "
-      "queries as keys and a multiple of that of values");
+  require(node, heads.fit(mixed.segments),
+          "the segments must be whole heads: [q | k | v] of delta, [v | k | q] of the state space, equal "
+          "numbers of queries and keys, and a multiple of that of values");
   return heads;
 }
 
@@ -52,7 +51,7 @@ RecurrenceSizes require_rows(const View<Op>& node, int64_t pieces_of_sequence) {
   require(node, attrs.sequence_length > 0 && sizes.rows % attrs.sequence_length == 0,
           "the rows must be whole sequences");
   require(node, pieces_of_sequence > 0 && attrs.sequence_length % pieces_of_sequence == 0,
-          "a sequence must be equal pieces");
+          "a sequence must be equal ranges");
   sizes.pieces = sizes.rows / attrs.sequence_length * pieces_of_sequence;
   require(node, in.beta->shape == Shape{sizes.rows, sizes.value_heads}, "beta must be f32[N, value heads]");
   const bool delta = attrs.kind == RecurrenceKind::kDelta;
@@ -103,7 +102,7 @@ Spec states_of_maps(const View<Op>& node) {
           {node.in.map->shape[0], require_maps(node) * node.attrs.key_dim * node.attrs.value_dim}};
 }
 
-// Rows of whole sequences; on the context axis of their pieces, whose states are then exchanged; and heads.
+// Rows of whole sequences; on the context axis of their ranges, whose states are then exchanged; and heads.
 // Members that are neither belong to heads: skip.
 template <typename Op>
 Splits<Op> recurrence_splits(const View<Op>& node, Axis axis) {
@@ -128,7 +127,7 @@ Splits<Op> recurrence_splits(const View<Op>& node, Axis axis) {
   return {rows, heads};
 }
 
-// A rank's rows and pieces of a sequence, where these are shared.
+// A rank's rows and ranges of a sequence, if ranks share it.
 template <typename Op>
 RecurrenceAttrs localize_pieces(const View<Op>& node) {
   RecurrenceAttrs attrs = node.attrs;
@@ -139,7 +138,7 @@ RecurrenceAttrs localize_pieces(const View<Op>& node) {
   return attrs;
 }
 
-// What the chunked form of `rows` rows does. A chunk has C rows; a token and value head takes 6KV + 4CK + 2CV
+// Operations of the chunked form of `rows` rows. A chunk has C rows; a token and value head takes 6KV + 4CK + 2CV
 // + C(K + V) of the delta rule, and 4KV + 2CV of a state space, where 2CK go to a group.
 double chunked_flops(const RecurrenceAttrs& attrs, const RecurrenceHeads& heads, int64_t rows) {
   const auto k = static_cast<double>(heads.key_dim), v = static_cast<double>(heads.value_dim);
@@ -222,7 +221,7 @@ const OpDef Recurrence::def = define<Recurrence>({
     .family = "recurrence",
     .infer = [](const auto& node) -> Outputs<Recurrence> {
       const RecurrenceSizes sizes = require_rows(node);
-      require(node, !node.in.map || node.in.before, "maps of other pieces come with the states before these");
+      require(node, !node.in.map || node.in.before, "maps of other ranges come with the states before these");
       return {.o = {node.in.mixed->dtype, {sizes.rows, sizes.value_width()}}};
     },
     .cost = [](const auto& node) { return recurrence_cost(node, 1); },
@@ -300,7 +299,7 @@ const OpDef ComposeStateGrads::def = define<ComposeStateGrads>({
     .family = "elementwise",
     .infer = [](const auto& node) -> Outputs<ComposeStateGrads> {
       Spec states = states_of_maps(node);
-      require(node, node.in.dbefore->shape == states.shape, "gradients and maps must be of the same pieces");
+      require(node, node.in.dbefore->shape == states.shape, "gradients and maps must be of the same ranges");
       return {.dlast = std::move(states)};
     },
     .cost = compose_cost<ComposeStateGrads>,

@@ -1,6 +1,8 @@
 // Recurrences against themselves token by token in fp64, and what must not change their bits.
 #include "kernels/cpu/recurrence.h"
 
+#include <fmt/format.h>
+
 #include "fixtures/every_target.h"
 #include "kernels/cpu/recurrence_testing.h"
 
@@ -13,7 +15,7 @@ constexpr Rule kRules[] = {Rule::kHead, Rule::kChannel, Rule::kSpace};
 
 // Heads whose numbers and sizes differ; by channel each key head has one value head.
 Sizes sizes(Rule rule, int64_t rows, int64_t chunk) {
-  return {.pieces = 2,
+  return {.ranges = 2,
           .rows = rows,
           .key_heads = rule == Rule::kChannel ? 3 : 1,
           .value_heads = 3,
@@ -33,7 +35,7 @@ void PrintTo(const Case& c, std::ostream* out) {
 
 class Recurrences : public ::testing::TestWithParam<Case> {};
 
-// Chunks of whole and of partial blocks, longer than a piece and shorter; 1 row; the bound of fp32 that the
+// Chunks of whole and of partial blocks, longer than a range and shorter; 1 row; the bound of fp32 that the
 // formulas reach (relative to the norm of each gradient).
 TEST_P(Recurrences, AreTheirTokensOneByOne) {
   const Case& c = GetParam();
@@ -59,6 +61,74 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Recurrences,
                                            // dt of up to 0.1 and A = 72
                                            Case{"space", Rule::kSpace, 7.2, 0}),
                          [](const auto& one) { return std::string(one.param.name); });
+
+// Sums of transformers' results (tools/golden/recurrence.py): of each its dot with cos(0.37 i).
+TEST(Recurrence, IsThatOfTransformers) {
+  const auto numbers = [](int stream, int64_t n, double scale = 1, double shift = 0) {
+    std::vector<float> all;
+    for (int64_t i = 0; i < n; ++i)
+      all.push_back(
+          static_cast<float>(shift + scale * std::sin(0.731 * static_cast<double>(i) + 1.3 * stream)));
+    return all;
+  };
+  const auto total = [](const Numbers& of) {
+    double sum = 0;
+    for (size_t i = 0; i < of.size(); ++i) sum += of[i] * std::cos(0.37 * static_cast<double>(i));
+    return sum;
+  };
+  struct Golden {
+    Rule rule;
+    Numbers
+        sums;  // of the outputs, and of the gradients of q, k, v, g and β; or, in place of the latter, of dt
+  };
+  for (const Golden& golden :
+       {Golden{Rule::kHead, {2.1495999, -1.8683388, -11.083252, -1.505575, -0.93038667, -0.50734458}},
+        Golden{Rule::kChannel, {-8.0331615, -3.5380061, -0.56879405, 1.5442623, 2.004834, -1.622231}},
+        Golden{Rule::kSpace, {1.6089051, -6.5992589, 6.6903492, -6.0883934, 0.050244582}}}) {
+    constexpr int64_t kRows = 20, kHeads = 2, kKeys = 3, kValues = 5;
+    const bool channel = golden.rule == Rule::kChannel, space = golden.rule == Rule::kSpace;
+    Problem p{.shape = shape_of(golden.rule, {.rows = kRows,
+                                              .key_heads = channel ? kHeads : 1,
+                                              .value_heads = kHeads,
+                                              .key_dim = kKeys,
+                                              .value_dim = kValues,
+                                              .chunk = 16})};
+    const RecurrenceShape& s = p.shape;
+    p.mixed = Array(DType::kF32, kRows * s.width);
+    const auto fill = [&](int stream, int64_t first, int64_t width) {
+      const std::vector<float> all = numbers(stream, kRows * width);
+      for (int64_t i = 0; i < kRows * width; ++i)
+        p.mixed.set(i / width * s.width + first + i % width,
+                    static_cast<double>(all[static_cast<size_t>(i)]));
+    };
+    const int64_t keys = s.key_heads * kKeys, values = kHeads * kValues;
+    fill(1, s.q_first, keys);
+    fill(2, s.k_first, keys);
+    fill(3, s.v_first, values);
+    p.beta = numbers(5, kRows * kHeads, space ? 0.4 : 0.9, space ? 0.5 : 1);
+    const float a[] = {-1.5f, -0.3f};
+    if (space) {
+      for (size_t i = 0; i < p.beta.size(); ++i) p.g.push_back(a[i % 2] * p.beta[i]);
+      p.skip = {0.7f, -0.2f};
+    } else {
+      p.g = numbers(4, kRows * kHeads * (channel ? kKeys : 1), 0.4, -0.5);
+    }
+    p.dout = Array(DType::kF32, kRows * values);
+    const std::vector<float> dout = numbers(9, kRows * values);
+    for (int64_t i = 0; i < kRows * values; ++i)
+      p.dout.set(i, static_cast<double>(dout[static_cast<size_t>(i)]));
+    const Results found = computed(p);
+    Numbers last = found.dbeta;  // of dt, which g is a multiple of
+    for (size_t i = 0; i < last.size() && space; ++i) last[i] += static_cast<double>(a[i % 2]) * found.dg[i];
+    Numbers sums{total(found.out), total(columns(found.dmixed, s.width, s.q_first, keys)),
+                 total(columns(found.dmixed, s.width, s.k_first, keys)),
+                 total(columns(found.dmixed, s.width, s.v_first, values))};
+    if (!space) sums.push_back(total(found.dg));
+    sums.push_back(total(last));
+    ASSERT_EQ(sums.size(), golden.sums.size());
+    for (size_t i = 0; i < sums.size(); ++i) EXPECT_NEAR(sums[i], golden.sums[i], 2e-5) << "sum " << i;
+  }
+}
 
 // β = 2 mirrors the state in the hyperplane of the key. Without decay the rounding of equal keys adds up from
 // token to token, and no more than that.
@@ -88,7 +158,7 @@ TEST(Recurrence, InBf16RoundsOperandsOfOutputs) {
   }
 }
 
-// Nothing overflows or becomes NaN where a chunk forgets all, and what it forgets is what it should.
+// Nothing overflows or becomes NaN if a chunk forgets all of its state.
 TEST(Recurrence, ForgetsWithoutOverflow) {
   for (const Rule rule : kRules) {
     for (const double decay : {5.0, 100.0, 3000.0}) {
@@ -100,7 +170,7 @@ TEST(Recurrence, ForgetsWithoutOverflow) {
       for (const Numbers* of : {&found.out, &found.dmixed, &found.dg, &found.dbeta, &found.dbefore}) {
         for (const double one : *of) ASSERT_TRUE(std::isfinite(one));
       }
-      // dg is as small as what is left.
+      // dg is as small as the remaining state.
       EXPECT_LT(distance(found.out, wanted.out), 1e-5);
       EXPECT_LT(distance(found.dmixed, wanted.dmixed), 1e-5);
       for (size_t i = 0; i < found.dg.size(); ++i) EXPECT_NEAR(found.dg[i], wanted.dg[i], 1e-4);
@@ -108,10 +178,10 @@ TEST(Recurrence, ForgetsWithoutOverflow) {
   }
 }
 
-// The rows [begin, begin + count) of a problem of one piece, as one by itself.
+// The rows [begin, begin + count) of a problem of one range, as one by itself.
 Problem rows_of(const Problem& p, int64_t begin, int64_t count) {
   Problem part{.shape = p.shape};
-  part.shape.pieces = 1;
+  part.shape.ranges = 1;
   part.shape.rows = count;
   const auto some = [&](const std::vector<float>& of) {
     const auto width = static_cast<int64_t>(of.size()) / p.rows();
@@ -141,7 +211,7 @@ void append(Results& to, const Results& more) {
 TEST(Recurrence, OfPackedDocumentsIsThatOfEachAlone) {
   for (const Rule rule : kRules) {
     Sizes n = sizes(rule, 150, 64);
-    n.pieces = 1;
+    n.ranges = 1;
     Problem p = problem_of(rule, n, 0.3);
     // Within a block, at a block's begin and at a chunk's, of one row, over several chunks.
     const int64_t ends[] = {3, 16, 17, 64, 140, 150};
@@ -193,7 +263,7 @@ TEST(Recurrence, OfManyHeadsOfOneKeyHeadIsItsTokens) {
 TEST(Recurrence, DoesNotReadLaterRows) {
   for (const Rule rule : kRules) {
     Sizes n = sizes(rule, 100, 64);
-    n.pieces = 1;
+    n.ranges = 1;
     const Problem p = problem_of(rule, n, 2);
     const Numbers all = computed(p).out;
     for (const int64_t rows : {1, 9, 16, 40, 64, 70}) {
@@ -216,22 +286,50 @@ TEST(Recurrence, DoesNotReadLaterRows) {
   }
 }
 
-// One piece is the same as two with their maps between them, forward and backward.
+// Nor does what follows change a row in the middle of several documents.
+TEST(Recurrence, DoesNotReadLaterRowsOfAnyDocument) {
+  for (const Rule rule : kRules) {
+    for (const int64_t length : {32, 100}) {
+      Sizes n = sizes(rule, length, 64);
+      n.ranges = 1;
+      Problem p = problem_of(rule, n, 0.5);
+      p.positions.clear();
+      for (int32_t row = 0; row < length; ++row) p.positions.push_back(row < 11 ? row : row < 50 ? row - 11 : row - 50);
+      const Numbers all = computed(p).out;
+      const auto columns = static_cast<int64_t>(all.size()) / length;
+      for (int64_t from = 1; from < length; ++from) {
+        SCOPED_TRACE(from);
+        Problem other = p;
+        const auto change = [&](std::vector<float>& of) {
+          for (auto i = static_cast<size_t>(from) * of.size() / static_cast<size_t>(length); i < of.size(); ++i)
+            of[i] = 1.7f * of[i] - 0.1f;
+        };
+        change(other.g);
+        change(other.beta);
+        for (int64_t i = from * p.shape.width; i < p.mixed.size(); ++i) other.mixed.set(i, 3 - p.mixed[i]);
+        const Numbers changed = computed(other).out;
+        ASSERT_TRUE(std::equal(all.begin(), all.begin() + from * columns, changed.begin()));
+      }
+    }
+  }
+}
+
+// One range is the same as two with their maps between them, forward and backward.
 TEST(Recurrence, OfPiecesIsJoinedByTheirMaps) {
   for (const Rule rule : kRules) {
     for (const bool documents : {false, true}) {
       Sizes n = sizes(rule, 120, 32);
-      n.pieces = 1;
+      n.ranges = 1;
       Problem whole = problem_of(rule, n, 0.1);
       for (int32_t row = 0; row < 120; ++row)
         whole.positions.push_back(documents && row >= 50 ? row - 50 : row);
       Problem p = whole;
-      p.shape.pieces = 4;
+      p.shape.ranges = 4;
       p.shape.rows = 30;
       const RecurrencePlan plan = plan_recurrence(p.shape, device_of(1));
       const int64_t k = n.key_dim, states = p.states();
       const RecurrenceMaps maps{.sequences = 1,
-                                .pieces = 4,
+                                .ranges = 4,
                                 .heads = n.value_heads,
                                 .key_dim = k,
                                 .value_dim = n.value_dim,
@@ -258,7 +356,7 @@ TEST(Recurrence, GoesOnWithACache) {
   for (const Rule rule : kRules) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       Sizes n = sizes(rule, 45, 16);
-      n.pieces = 1;
+      n.ranges = 1;
       const Problem p = problem_of(rule, n, 0.4, 0, 9, dtype);
       const Results wanted = expected(p);
       constexpr int32_t kSlot = 1;
@@ -268,7 +366,7 @@ TEST(Recurrence, GoesOnWithACache) {
       int32_t position = 0;
       const auto advance = [&](int64_t rows, int32_t count) {
         Problem part = rows_of(p, position, std::min<int64_t>(rows, 45 - position));
-        part.shape.rows = rows;  // rows behind the new ones are never used
+        part.shape.rows = rows;  // rows after the new ones are never used
         if (rows > part.mixed.size() / part.shape.width) return;
         const RecurrencePlan plan = plan_recurrence(part.shape, device_of(1));
         Array o(dtype, rows * n.value_heads * n.value_dim), scratch = testing::scratch_of(plan.forward_bytes);
@@ -318,7 +416,7 @@ TEST(Recurrence, OfSkippedRowsSumsGradients) {
   EXPECT_LT(distance(dskip.values(), wanted), 1e-6);
 }
 
-// Twice as many rows need twice the scratch of states at most, and no square of them.
+// Doubling the rows at most doubles the scratch.
 TEST(Recurrence, NeedsScratchThatIsLinearInTheRows) {
   for (const Rule rule : kRules) {
     Sizes n = sizes(rule, 4096, 64);

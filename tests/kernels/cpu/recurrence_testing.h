@@ -28,8 +28,8 @@ struct Problem {
   std::vector<int32_t> positions = {};
   Array mixed{DType::kF32, 0}, dout{DType::kF32, 0};
 
-  int64_t rows() const { return shape.pieces * shape.rows; }
-  int64_t states() const { return shape.pieces * shape.value_heads * shape.key_dim * shape.value_dim; }
+  int64_t rows() const { return shape.ranges * shape.rows; }
+  int64_t states() const { return shape.ranges * shape.value_heads * shape.key_dim * shape.value_dim; }
   RecurrenceInputs inputs() const {
     return {.mixed = mixed.data(),
             .g = g.data(),
@@ -41,13 +41,13 @@ struct Problem {
 };
 
 struct Sizes {
-  int64_t pieces = 1, rows = 1, key_heads = 1, value_heads = 1, key_dim = 8, value_dim = 8, chunk = 64;
+  int64_t ranges = 1, rows = 1, key_heads = 1, value_heads = 1, key_dim = 8, value_dim = 8, chunk = 64;
 };
 
 inline RecurrenceShape shape_of(Rule rule, const Sizes& n, DType dtype = DType::kF32) {
   const bool delta = rule != Rule::kSpace;
   const int64_t keys = n.key_heads * n.key_dim, values = n.value_heads * n.value_dim;
-  return {.pieces = n.pieces,
+  return {.ranges = n.ranges,
           .rows = n.rows,
           .key_heads = n.key_heads,
           .value_heads = n.value_heads,
@@ -115,12 +115,12 @@ inline Results expected(const Problem& p) {
              .dg = Numbers(p.g.size()),
              .dbeta = Numbers(p.beta.size()),
              .dbefore = Numbers(static_cast<size_t>(p.states()))};
-  for (int64_t piece = 0; piece < s.pieces; ++piece) {
+  for (int64_t range = 0; range < s.ranges; ++range) {
     for (int64_t head = 0; head < s.value_heads; ++head) {
       const int64_t key = head * s.key_heads / s.value_heads * s.key_dim;
-      const auto state_at = static_cast<size_t>((piece * s.value_heads + head) * s.key_dim * s.value_dim);
+      const auto state_at = static_cast<size_t>((range * s.value_heads + head) * s.key_dim * s.value_dim);
       const auto column = [&](int64_t t, int64_t first) {
-        return static_cast<size_t>((piece * s.rows + t) * s.width + first);
+        return static_cast<size_t>((range * s.rows + t) * s.width + first);
       };
       const auto normed = [&](int64_t t, int64_t first, double scale, double& rsqrt) {
         Numbers x(keys);
@@ -134,17 +134,17 @@ inline Results expected(const Problem& p) {
         return x;
       };
       const auto gate = [&](int64_t t, size_t c) {
-        const int64_t row = (piece * s.rows + t) * s.value_heads + head;
+        const int64_t row = (range * s.rows + t) * s.value_heads + head;
         return s.by_channel ? static_cast<size_t>(row) * keys + c : static_cast<size_t>(row);
       };
       const auto begins = [&](int64_t t) {
-        return !p.positions.empty() && p.positions[static_cast<size_t>(piece * s.rows + t)] == 0;
+        return !p.positions.empty() && p.positions[static_cast<size_t>(range * s.rows + t)] == 0;
       };
       const auto row_of = [&](int64_t t) {
-        return static_cast<size_t>((piece * s.rows + t) * s.value_heads + head);
+        return static_cast<size_t>((range * s.rows + t) * s.value_heads + head);
       };
-      // States in front of and behind each token, after its decay, and v - Sᵀk.
-      std::vector<Numbers> decayed, behind, left;
+      // States before and after each token's write, both after its decay, and v - Sᵀk.
+      std::vector<Numbers> decayed, after, left;
       Numbers state(keys * values);
       for (size_t i = 0; i < state.size() && !p.before.empty(); ++i)
         state[i] = static_cast<double>(p.before[state_at + i]);
@@ -170,7 +170,7 @@ inline Results expected(const Problem& p) {
           to.out[row_of(t) * values + j] = o;
         }
         left.push_back(e);
-        behind.push_back(state);
+        after.push_back(state);
       }
       std::copy(state.begin(), state.end(), to.last.begin() + static_cast<int64_t>(state_at));
       Numbers more(state.size());
@@ -185,7 +185,7 @@ inline Results expected(const Problem& p) {
         const auto dout = [&](size_t j) { return p.dout[static_cast<int64_t>(row_of(t) * values + j)]; };
         for (size_t c = 0; c < keys; ++c) {
           for (size_t j = 0; j < values; ++j) {
-            dq[c] += behind[at][c * values + j] * dout(j);
+            dq[c] += after[at][c * values + j] * dout(j);
             more[c * values + j] += q[c] * dout(j);
             dk[c] += more[c * values + j] * beta * left[at][j];
             du[j] += more[c * values + j] * k[c];
@@ -221,7 +221,7 @@ inline Results expected(const Problem& p) {
   return to;
 }
 
-// What the kernels compute. Outputs and scratch hold NaN before.
+// Results of the kernels. Outputs and scratch hold NaN before.
 inline Results computed(const Problem& p, int threads = 1, bool pairs = false) {
   const RecurrencePlan plan = plan_recurrence(p.shape, device_of(threads, pairs));
   const DType dtype = p.shape.dtype;
