@@ -28,12 +28,12 @@ TEST(Json, BracketsOfTextsAreNoLevels) {
 }
 
 TEST(Json, TakesTheInfinitiesThatPythonWrites) {
-  const auto json = parse_json<nlohmann::json>(with_float_objects(
+  const auto found = parse_json<nlohmann::json>(with_float_objects(
       R"({"limit": [0.0, Infinity], "least": -Infinity, "text": "no \"Infinity\"", "n": NaN})"));
-  EXPECT_EQ(json["limit"][1]["__float__"], "Infinity");
-  EXPECT_EQ(json["least"]["__float__"], "-Infinity");
-  EXPECT_EQ(json["n"]["__float__"], "NaN");
-  EXPECT_EQ(json["text"], "no \"Infinity\"");
+  EXPECT_EQ(found["limit"][1]["__float__"], "Infinity");
+  EXPECT_EQ(found["least"]["__float__"], "-Infinity");
+  EXPECT_EQ(found["n"]["__float__"], "NaN");
+  EXPECT_EQ(found["text"], "no \"Infinity\"");
   EXPECT_EQ(with_float_objects(R"({"a": "x\\"})"), R"({"a": "x\\"})");
 }
 
