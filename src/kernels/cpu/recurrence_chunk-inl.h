@@ -184,8 +184,9 @@ class Chunk {
   }
 
   HWY_INLINE void load_head_gates(int64_t head) {
-    double sum = 0;
+    double sum = 0;  // of the row's document, so that no other one moves its rounding
     for (int64_t i = 0; i < rows_.padded; ++i) {
+      if (begins(i)) sum = 0;
       if (i < rows_.rows)
         sum +=
             static_cast<double>(call_.in.g[(rows_.first + i) * s_.value_heads + head]) * 1.44269504088896341;

@@ -294,14 +294,23 @@ TEST(Recurrence, DoesNotReadLaterRowsOfAnyDocument) {
       n.ranges = 1;
       Problem p = problem_of(rule, n, 0.5);
       p.positions.clear();
-      for (int32_t row = 0; row < length; ++row) p.positions.push_back(row < 11 ? row : row < 50 ? row - 11 : row - 50);
+      for (int32_t row = 0; row < length; ++row)
+        p.positions.push_back(row < 11 ? row : row < 50 ? row - 11 : row - 50);
       const Numbers all = computed(p).out;
       const auto columns = static_cast<int64_t>(all.size()) / length;
+      // Nor do earlier documents.
+      Problem other = p;
+      for (size_t i = 0; i < 11 * p.g.size() / static_cast<size_t>(length); ++i)
+        other.g[i] = 1.3f * p.g[i] - 0.2f;
+      for (int64_t i = 0; i < 11 * p.shape.width; ++i) other.mixed.set(i, 3 - p.mixed[i]);
+      const Numbers with_other = computed(other).out;
+      ASSERT_TRUE(std::equal(all.begin() + 11 * columns, all.end(), with_other.begin() + 11 * columns));
       for (int64_t from = 1; from < length; ++from) {
         SCOPED_TRACE(from);
-        Problem other = p;
+        other = p;
         const auto change = [&](std::vector<float>& of) {
-          for (auto i = static_cast<size_t>(from) * of.size() / static_cast<size_t>(length); i < of.size(); ++i)
+          for (auto i = static_cast<size_t>(from) * of.size() / static_cast<size_t>(length); i < of.size();
+               ++i)
             of[i] = 1.7f * of[i] - 0.1f;
         };
         change(other.g);
