@@ -14,6 +14,7 @@
 #include "base/parallel.h"
 #include "base/random.h"
 #include "checkpoint/packed_weights.h"
+#include "checkpoint/recut.h"
 #include "models/text_part.h"
 #include "program/pipeline.h"
 
@@ -380,6 +381,25 @@ void warn_left_out(const WeightSource& weights, const models::TextPart& part) {
       weights.source.where, weights.ignored.size(), names);
 }
 
+// The convolutions of which several tensors have the channels.
+std::vector<CutTensors> cut_convolutions(const WeightSource& weights,
+                                         const std::vector<FileTensor>& tensors) {
+  std::map<std::string, std::vector<const FileTensor*>> of_parameter;
+  for (const FileTensor& tensor : tensors) {
+    const Shape& shape = tensor.row.shape;
+    if (tensor.row.part.whole() && shape.rank() == 3 && shape[1] == 1)
+      of_parameter[tensor.row.parameter].push_back(&tensor);
+  }
+  std::vector<CutTensors> groups;
+  for (auto& [parameter, found] : of_parameter) {
+    std::sort(found.begin(), found.end(), [](auto* a, auto* b) { return a->row.row < b->row.row; });
+    CutTensors& group = groups.emplace_back();
+    for (const FileTensor* tensor : found)
+      group.tensors.push_back({weights.name_in_file(tensor->row.file_name), DType::kF32, tensor->shape});
+  }
+  return groups;
+}
+
 // Opens the files and checks that they contain every tensor of the model, in its shape.
 WeightSource matching_weights(const Path& folder, const models::ModelConfig& model,
                               const std::vector<FileTensor>& tensors, bool warns = false) {
@@ -402,6 +422,7 @@ WeightSource matching_weights(const Path& folder, const models::ModelConfig& mod
     if (model.family->ignored(model, name) || model.family->ignored(model, weights.left_out + name))
       weights.ignored.push_back(name);
   }
+  if (!weights.checksums) recut(weights.source, cut_convolutions(weights, tensors));
   std::vector<checkpoint::TensorSpec> expected;
   for (const FileTensor& tensor : tensors)
     expected.push_back({weights.name_in_file(tensor.row.file_name), DType::kF32, tensor.shape});

@@ -118,9 +118,11 @@ TEST_F(TensorParts, EveryElementIsAtItsPlace) {
   }
   EXPECT_EQ(tensor(folder, "model.layers.1.fused.weight"), fused);
   EXPECT_EQ(tensor(folder, "model.layers.1.turned.weight"), turned);
-  EXPECT_EQ(tensor(folder, "model.layers.1.out.weight"),
-            one->read_all<float>("layers.1.attention.out.weight"));
-  EXPECT_EQ(open_tensors(folder).tensors.at("model.layers.1.out.weight").tensor->shape, (Shape{d, 1, d}));
+  const auto out = one->read_all<float>("layers.1.attention.out.weight");
+  EXPECT_EQ(tensor(folder, "model.layers.1.v_conv1d.weight"),
+            std::vector<float>(out.begin() + d * d / 2, out.end()));
+  EXPECT_EQ(open_tensors(folder).tensors.at("model.layers.1.v_conv1d.weight").tensor->shape,
+            (Shape{d / 2, 1, d}));
 
   const auto other = executor(4);
   load_hugging_face(folder, options_.model, *other);
@@ -133,7 +135,7 @@ TEST_F(TensorParts, NamesWrongTensors) {
     std::erase_if(tensors, [](const auto& view) { return view.name == "model.layers.2.fused.weight"; });
     for (TensorView& view : tensors) {
       if (view.name == "model.layers.0.fused.weight") view.shape = {63, 176};
-      if (view.name == "model.layers.1.out.weight") view.shape = {64, 64};
+      if (view.name == "model.layers.1.k_conv1d.weight") view.shape = {16, 64};
     }
     tensors.push_back(tensors.front());
     tensors.back().name = "model.layers.0.self_attn.q_proj.weight";
@@ -144,8 +146,46 @@ TEST_F(TensorParts, NamesWrongTensors) {
       "does not contain the tensors of this model: 1 missing: 'model.layers.2.fused.weight' (nearest: "
       "'model.layers.0.fused.weight'); 1 unexpected: 'model.layers.0.self_attn.q_proj.weight' (nearest: "
       "'model.layers.0.mlp.down_proj.weight'); 2 of the wrong shape or type: 'model.layers.0.fused.weight' is "
-      "[63, 176], expected [176, 64], 'model.layers.1.out.weight' is [64, 64], expected [64, 1, 64]; check "
+      "[63, 176], expected [176, 64], 'model.layers.1.k_conv1d.weight' is [16, 64], expected [16, 1, 64]; check "
       "that config.json belongs to it");
+}
+
+// As transformers saves an OLMo Hybrid.
+TEST_F(TensorParts, AreReadIfTheFileCutsThemElsewhere) {
+  const auto one = executor(3), two = executor(4);
+  const Path folder = write(*one);
+  std::vector<std::vector<float>> memory;
+  const auto recut_to = [&](std::initializer_list<int64_t> sizes) {
+    memory.clear();
+    change(folder, [&](auto& tensors) {
+      for (int layer = 0; layer < options_.model.layers; ++layer) {
+        std::vector<float> whole;
+        const std::string prefix = fmt::format("model.layers.{}.", layer);
+        for (const char* name : {"q", "k", "v"}) {
+          const auto part = tensor(folder, prefix + name + "_conv1d.weight");
+          whole.insert(whole.end(), part.begin(), part.end());
+        }
+        auto size = sizes.begin();
+        int64_t row = 0;
+        for (const char* name : {"q", "k", "v"}) {
+          const auto view = std::find_if(tensors.begin(), tensors.end(), [&](const TensorView& each) {
+            return each.name == prefix + name + "_conv1d.weight";
+          });
+          memory.emplace_back(whole.begin() + row * 64, whole.begin() + (row + *size) * 64);
+          view->shape = {*size, 1, 64};
+          view->storage = in_memory(memory.back().data());
+          row += *size++;
+        }
+      }
+    });
+  };
+  recut_to({21, 21, 22});
+  load_hugging_face(scratch_ / "changed", options_.model, *two);
+  expect_same_weights(*one, *two);
+  recut_to({21, 21, 21});
+  const std::string found = refusal();
+  EXPECT_NE(found.find("'model.layers.0.v_conv1d.weight' is [21, 1, 64], expected [32, 1, 64]"), found.npos)
+      << found;
 }
 
 TEST_F(TensorParts, AreReadFromFp8Blocks) {

@@ -82,7 +82,7 @@ const std::vector<FamilySets>& families() {
       {"olmo", {}},
       {"olmo2", {}},
       {"olmo3", {"sliding_window=8"}},
-      {"smollm3", {}},
+      {"smollm3", {"no_rope_layer_interval=2"}},
       {"gemma2", {"sliding_window=8", "query_pre_attn_scalar=8"}},
       {"gemma3", {"sliding_window=8"}},
       {"phi3", {}},
