@@ -259,6 +259,13 @@ TEST(Recurrence, OfManyHeadsOfOneKeyHeadIsItsTokens) {
   }
 }
 
+Numbers outputs(const Problem& p, bool pairs) {
+  const RecurrencePlan plan = plan_recurrence(p.shape, device_of(1, pairs));
+  Array out(p.shape.dtype, p.dout.size()), scratch = testing::scratch_of(plan.forward_bytes);
+  recurrence_forward(plan, out.data(), p.inputs(), scratch.data());
+  return out.values();
+}
+
 // Neither the bits of later rows nor their number change those of a row.
 TEST(Recurrence, DoesNotReadLaterRows) {
   for (const Rule rule : kRules) {
@@ -286,38 +293,63 @@ TEST(Recurrence, DoesNotReadLaterRows) {
   }
 }
 
-// Nor does what follows change a row in the middle of several documents.
-TEST(Recurrence, DoesNotReadLaterRowsOfAnyDocument) {
+// Nor do other values of an earlier document change the bits of a later one.
+TEST(Recurrence, LeavesDocumentsToThemselves) {
+  constexpr int64_t kRows = 100, kBegin = 11;
   for (const Rule rule : kRules) {
-    for (const int64_t length : {32, 100}) {
-      Sizes n = sizes(rule, length, 64);
-      n.ranges = 1;
-      Problem p = problem_of(rule, n, 0.5);
-      p.positions.clear();
-      for (int32_t row = 0; row < length; ++row)
-        p.positions.push_back(row < 11 ? row : row < 50 ? row - 11 : row - 50);
-      const Numbers all = computed(p).out;
-      const auto columns = static_cast<int64_t>(all.size()) / length;
-      // Nor do earlier documents.
-      Problem other = p;
-      for (size_t i = 0; i < 11 * p.g.size() / static_cast<size_t>(length); ++i)
-        other.g[i] = 1.3f * p.g[i] - 0.2f;
-      for (int64_t i = 0; i < 11 * p.shape.width; ++i) other.mixed.set(i, 3 - p.mixed[i]);
-      const Numbers with_other = computed(other).out;
-      ASSERT_TRUE(std::equal(all.begin() + 11 * columns, all.end(), with_other.begin() + 11 * columns));
-      for (int64_t from = 1; from < length; ++from) {
-        SCOPED_TRACE(from);
-        other = p;
-        const auto change = [&](std::vector<float>& of) {
-          for (auto i = static_cast<size_t>(from) * of.size() / static_cast<size_t>(length); i < of.size();
-               ++i)
-            of[i] = 1.7f * of[i] - 0.1f;
-        };
-        change(other.g);
-        change(other.beta);
-        for (int64_t i = from * p.shape.width; i < p.mixed.size(); ++i) other.mixed.set(i, 3 - p.mixed[i]);
-        const Numbers changed = computed(other).out;
-        ASSERT_TRUE(std::equal(all.begin(), all.begin() + from * columns, changed.begin()));
+    Sizes n = sizes(rule, kRows, 64);
+    n.ranges = 1;
+    Problem p = problem_of(rule, n, 0.5);
+    for (int32_t row = 0; row < kRows; ++row)
+      p.positions.push_back(row < kBegin ? row : row < 50 ? row - static_cast<int32_t>(kBegin) : row - 50);
+    const Numbers all = computed(p).out;
+    Problem other = p;
+    for (size_t i = 0; i < kBegin * p.g.size() / kRows; ++i) other.g[i] = 1.3f * p.g[i] - 0.2f;
+    for (int64_t i = 0; i < kBegin * p.shape.width; ++i) other.mixed.set(i, 3 - p.mixed[i]);
+    const Numbers changed = computed(other).out;
+    const auto from = static_cast<int64_t>(all.size()) / kRows * kBegin;
+    EXPECT_TRUE(std::equal(all.begin() + from, all.end(), changed.begin() + from));
+  }
+}
+
+// For every row: other values of all later rows, and other documents there, leave its bits. Odd sizes, two
+// documents, with and without operands in bf16.
+TEST(Recurrence, LeavesEveryRowToItsPast) {
+  constexpr int64_t kRows = 32;
+  for (const Rule rule : kRules) {
+    for (const auto& [keys, values] : {std::pair<int64_t, int64_t>{6, 10}, {5, 6}, {17, 33}}) {
+      for (const int64_t chunk : {16, 20, 64}) {
+        for (const auto& [dtype, pairs] :
+             {std::pair{DType::kF32, false}, {DType::kBF16, false}, {DType::kBF16, true}}) {
+          Problem p = problem_of(rule,
+                                 {.rows = kRows,
+                                  .key_heads = rule == Rule::kChannel ? 6 : 2,
+                                  .value_heads = 6,
+                                  .key_dim = keys,
+                                  .value_dim = values,
+                                  .chunk = chunk},
+                                 0.3, 0, 7, dtype);
+          for (int32_t row = 0; row < kRows; ++row) p.positions.push_back(row < 13 ? row : row - 13);
+          const int64_t width = 6 * values;
+          const Numbers all = outputs(p, pairs);
+          for (int64_t t = 0; t + 1 < kRows; ++t) {
+            Problem other = p;
+            const auto change = [&](std::vector<float>& of) {
+              for (auto i = static_cast<size_t>(t + 1) * of.size() / kRows; i < of.size(); ++i)
+                of[i] = 1.7f * of[i] - 0.1f;
+            };
+            change(other.g);
+            change(other.beta);
+            for (int64_t i = (t + 1) * p.shape.width; i < p.mixed.size(); ++i)
+              other.mixed.set(i, 3 - p.mixed[i]);
+            for (int64_t row = t + 1; row < kRows; ++row)
+              other.positions[static_cast<size_t>(row)] = static_cast<int32_t>((row + t) % 3);
+            const Numbers found = outputs(other, pairs);
+            EXPECT_FALSE(std::equal(all.begin(), all.end(), found.begin()));
+            ASSERT_TRUE(std::equal(all.begin(), all.begin() + (t + 1) * width, found.begin()))
+                << "row " << t << ", K " << keys << ", V " << values << ", chunks of " << chunk;
+          }
+        }
       }
     }
   }
