@@ -57,6 +57,15 @@ inline models::ModelConfig small_model(const std::string& name) {
         .query_rank = query ? 20 : 0, .rank = 12, .plain_dim = 6, .rotary_dim = 4, .value_dim = 8};
     model.head_dim = model.latent->head_dim();
   }
+  if (model.delta) {
+    model.layer_kinds = {{layers::Mixer::kDelta}, {layers::Mixer::kAttention}};
+    const bool fewer = model.delta->key_heads < model.delta->value_heads;
+    model.delta->key_heads = fewer ? 4 : 8;
+    model.delta->value_heads = 8;
+    model.delta->key_dim = 6;
+    model.delta->value_dim = 8;
+    if (model.delta->gate_rank > 0) model.delta->gate_rank = 10;
+  }
   return model;
 }
 

@@ -169,8 +169,7 @@ TEST_P(OnAMesh, ComputesWhatOneRankComputes) {
   const bool group = experts.router == models::Experts::Router::kExpertChoice ||
                      experts.router == models::Experts::Router::kSoft;
   const bool parts = layout.mesh.size(graph::Axis::kTensor) > 1 || shared;
-  if ((ring && options.model.positions == models::Positions::kRelative) || (shared && options.model.latent) ||
-      (group && parts)) {
+  if ((ring && options.model.positions == models::Positions::kRelative) || (group && parts)) {
     EXPECT_THROW(take_step(options), ConfigError);
     return;
   }
@@ -220,6 +219,14 @@ INSTANTIATE_TEST_SUITE_P(Families, OnAMesh,
                                                           "t5-small", "t5-v1.1-small"),
                                           testing::ValuesIn(layouts()), testing::Values(kPlain)),
                          name_of_case);
+// Latents without rotation, of one layer in four: of one in two here.
+INSTANTIATE_TEST_SUITE_P(
+    LatentsOfHybrids, OnAMesh,
+    testing::Combine(testing::Values("kda-30m"),
+                     testing::ValuesIn(named(layouts(), {"context2", "context4", "context2_tensor2", "ring2",
+                                                         "ulysses2", "zero3_shard2_context2"})),
+                     testing::Values(kPlain, kFull)),
+    name_of_case);
 INSTANTIATE_TEST_SUITE_P(Experts, OnAMesh,
                          testing::Combine(testing::Values("moe-30m-a10m", "qwen1.5-moe-a2.7b", "glm-4.5-air",
                                                           "deepseek-v2-lite"),
