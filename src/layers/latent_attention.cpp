@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "layers/context_parallel.h"
+#include "ops/context_attention/context_attention.h"
 #include "ops/latent_attention/latent_attention.h"
 #include "ops/rope/rope.h"
 
@@ -11,11 +12,6 @@ namespace {
 using graph::ParameterRole;
 
 void require_layout(const Context& context, const LatentAttentionSpec& spec) {
-  if (shares_sequences(context)) {
-    throw ConfigError(
-        "[{0}] {1} ranks share each sequence, and latent attention ({2}) needs whole sequences; set {0} = 1",
-        context.words.context, context.graph.mesh().size(Axis::kContext), spec.name);
-  }
   const int64_t ranks = context.graph.mesh().size(Axis::kTensor);
   if (spec.heads % ranks != 0) {
     throw ConfigError("[{}] {} ranks cannot share the {} attention heads of {}; take a divisor of {}",
@@ -72,32 +68,66 @@ ValueId queries_of(Context& context, const LatentAttentionSpec& spec, ValueId x,
       .qkv;
 }
 
+LinearSpec up_of(const LatentAttentionSpec& spec) {
+  const LatentDims& dims = spec.dims;
+  return {.name = spec.name + ".kv",
+          .role = ParameterRole::kLatentUp,
+          .inputs = dims.rank,
+          .outputs = spec.heads * (dims.plain_dim + dims.value_dim),
+          .segments = {spec.heads * dims.plain_dim, spec.heads * dims.value_dim}};
+}
+
+// Keys and values [M, k | v]: of whole sequences, whose latents all ranks of the context axis get, and not
+// the many times wider keys and values; in a ring, of a rank's rows.
+ValueId keys_values_of(Context& context, const LatentAttentionSpec& spec, ops::Latents latents,
+                       const ops::LatentAttrs& attrs) {
+  latents.key_value = gathered(context, latents.key_value);
+  if (context.settings.context_kind == ContextKind::kAllGather) {
+    latents.key_value = whole_sequences(context, latents.key_value, context.rows.length);
+    latents.rotated = whole_sequences(context, latents.rotated, context.rows.length);
+  }
+  const ValueId kv = projected(context, up_of(spec), latents.key_value);
+  return graph::add<ops::LatentKeys>(context.graph, {.kv = kv, .rotated = latents.rotated}, attrs)
+      .keys_values;
+}
+
+// Attention over sequences. The rotated part of keys is whole on the tensor axis.
+ValueId attend(Context& context, const LatentAttentionSpec& spec, ValueId q, const ops::Latents& latents,
+               const ops::LatentAttrs& attrs) {
+  Graph& graph = context.graph;
+  const int64_t length = context.rows.length;
+  const ValueId kv_begin = context.inputs.batch[Column::kKvBegin];
+  const ops::AttentionOptions options{.attrs = {.head_dim = attrs.head_dim(),
+                                                .sequence_length = length,
+                                                .scale = spec.scale,
+                                                .value_dim = attrs.value_dim},
+                                      .kv_end = context.inputs.kv_end};
+  const bool shared = shares_sequences(context);
+  const ContextKind kind = context.settings.context_kind;
+  if (shared && kind != ContextKind::kUlysses) {
+    const ValueId kv = keys_values_of(context, spec, latents, attrs);
+    return kind == ContextKind::kRing ? ops::ring_attention(graph, q, kv, kv_begin, options)
+                                      : ops::context_attention(graph, q, kv, kv_begin, length, options);
+  }
+  const ValueId kv = linear(context, up_of(spec), latents.key_value);
+  const ValueId qkv =
+      graph::add<ops::LatentHeads>(graph, {.q = q, .kv = kv, .rotated = latents.rotated}, attrs).qkv;
+  return shared ? shared_attention(context, spec.name, qkv, kv_begin, options)
+                : ops::attention(graph, qkv, kv_begin, options);
+}
+
 }  // namespace
 
 ValueId latent_attention(Context& context, const LatentAttentionSpec& spec, ValueId x) {
   require_layout(context, spec);
-  Graph& graph = context.graph;
   const LatentDims& dims = spec.dims;
   ops::Latents latents = latents_of(context, spec, x);
   const ValueId q = queries_of(context, spec, x, latents);
-  const LinearSpec up{.name = spec.name + ".kv",
-                      .role = ParameterRole::kLatentUp,
-                      .inputs = dims.rank,
-                      .outputs = spec.heads * (dims.plain_dim + dims.value_dim),
-                      .segments = {spec.heads * dims.plain_dim, spec.heads * dims.value_dim}};
   ops::LatentAttrs attrs{dims.plain_dim, dims.rotary_dim, dims.value_dim};
   latents.rotated = gathered(context, latents.rotated);
   ValueId attended = kNone;
   if (context.mode == Mode::kSequences) {
-    const ValueId kv = linear(context, up, latents.key_value);
-    const ValueId qkv =
-        graph::add<ops::LatentHeads>(graph, {.q = q, .kv = kv, .rotated = latents.rotated}, attrs).qkv;
-    attended = ops::attention(graph, qkv, context.inputs.batch[Column::kKvBegin],
-                              {.attrs = {.head_dim = dims.head_dim(),
-                                         .sequence_length = context.rows.length,
-                                         .scale = spec.scale,
-                                         .value_dim = dims.value_dim},
-                               .kv_end = context.inputs.kv_end});
+    attended = attend(context, spec, q, latents, attrs);
   } else {
     attrs.sequence_length = context.rows.length;
     attrs.scale = spec.scale;
@@ -105,7 +135,7 @@ ValueId latent_attention(Context& context, const LatentAttentionSpec& spec, Valu
     const ValueId cached = cache(context, spec.name + ".latents", context.rows.cache_capacity,
                                  dims.rank + dims.rotary_dim, false);
     attended = ops::cached_latent_attention(
-        graph, q, latents, projection_weight(context, up),
+        context.graph, q, latents, projection_weight(context, up_of(spec)),
         {cached, context.inputs.cache_position, context.inputs.cache_slot}, attrs);
   }
   return attention_out(context,

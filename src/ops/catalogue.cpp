@@ -104,6 +104,8 @@ std::span<const CatalogueEntry> catalogue() {
         entry<JoinLatents>(),
         entry<LatentHeads>(),
         entry<LatentHeadsGrad>(),
+        entry<LatentKeys>(),
+        entry<LatentKeysGrad>(),
         entry<CachedLatentAttention>(),
         entry<Recurrence>(),
         entry<RecurrenceGrad>(),

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "graph/reshard.h"
 #include "mesh_model.h"
 
 namespace strata::program {
@@ -177,8 +178,8 @@ TEST_P(OnAMesh, ComputesWhatOneRankComputes) {
   const bool group = experts.router == models::Experts::Router::kExpertChoice ||
                      experts.router == models::Experts::Router::kSoft;
   const bool parts = layout.mesh.size(graph::Axis::kTensor) > 1 || shared;
-  if ((ring && options.model.positions == models::Positions::kRelative) || (shared && options.model.latent) ||
-      (group && parts) || refuses_groups(options)) {
+  if ((ring && options.model.positions == models::Positions::kRelative) || (group && parts) ||
+      refuses_groups(options)) {
     EXPECT_THROW(take_step(options), ConfigError);
     return;
   }
@@ -228,6 +229,34 @@ INSTANTIATE_TEST_SUITE_P(Families, OnAMesh,
                                                           "bert-tiny", "t5-small", "t5-v1.1-small"),
                                           testing::ValuesIn(layouts()), testing::Values(kPlain)),
                          name_of_case);
+std::vector<Layout> latent_layouts() {
+  std::vector<Layout> all = named(
+      layouts(), {"context2", "context4", "context2_tensor2", "ring2", "ulysses2", "zero3_shard2_context2"});
+  all.push_back({"context2_tensor2_whole_rows", graph::Mesh::of(1, 1, 2, 2), false});
+  return all;
+}
+// Latents without rotation, of every second layer here.
+INSTANTIATE_TEST_SUITE_P(LatentsOfHybrids, OnAMesh,
+                         testing::Combine(testing::Values("kda-30m"), testing::ValuesIn(latent_layouts()),
+                                          testing::Values(kFull)),
+                         name_of_case);
+// What a rank gets of others' keys and values: 12 numbers a token of the latent and 4 that heads share, not
+// the 8 · (10 + 8) of all heads.
+TEST(LatentsOnAMesh, OnlyLatentsAreGathered) {
+  CompileOptions options = tiny_options("deepseek3-6m");
+  options.model = small_model("deepseek3-6m");
+  options.mesh = graph::Mesh::of(1, 1, 2, 1);
+  const auto set = compile({request_for(options.model, 1)}, options);
+  std::map<int64_t, int> widths;
+  const graph::Graph& graph = set->programs[0].graph;
+  for (const graph::Node& node : graph.nodes()) {
+    if (node.op != &graph::Reshard::def) continue;
+    const auto& attrs = node.attrs.as<graph::ReshardAttrs>();
+    if (attrs.axis != graph::Axis::kContext || attrs.from != graph::Placement::sharded(0)) continue;
+    for (const graph::ValueId moved : node.outputs) ++widths[graph.value(moved).shape[1]];
+  }
+  EXPECT_EQ(widths, (std::map<int64_t, int>{{12, 2}, {4, 2}})) << "of two layers";
+}
 INSTANTIATE_TEST_SUITE_P(Experts, OnAMesh,
                          testing::Combine(testing::Values("moe-30m-a10m", "qwen1.5-moe-a2.7b", "glm-4.5-air",
                                                           "deepseek-v2-lite"),
@@ -258,7 +287,9 @@ INSTANTIATE_TEST_SUITE_P(Prediction, OnAMesh,
                          name_of_case);
 INSTANTIATE_TEST_SUITE_P(LatentPrediction, OnAMesh,
                          testing::Combine(testing::Values("deepseek3-6m+predicting"),
-                                          testing::Values(layouts()[0], layouts()[1], layouts()[15]),
+                                          testing::ValuesIn(named(layouts(),
+                                                                  {"tensor2", "tensor2_whole_rows",
+                                                                   "zero3_shard2_tensor2", "context2"})),
                                           testing::Values(kPlain, kFull)),
                          name_of_case);
 INSTANTIATE_TEST_SUITE_P(ExpertsInOtherWays, OnAMesh,

@@ -151,9 +151,6 @@ std::string refusing_key(const Combination& one) {
   // Attention biases by distance; checked before experts.
   if (axes.has("context_kind='ring'") && (family == "t5" || family == "switch"))
     return "parallel.context_kind";
-  // Latent attention; checked before the layer's experts.
-  if (context && (family == "deepseek2" || family == "deepseek3" || family == "kimi-k2"))
-    return "parallel.context";
   if (sees_groups && (tensor || context)) return "moe.router";
   // Families whose files store all experts of a layer in one tensor: quantization blocks cross experts.
   const bool one_tensor = family == "gpt-oss" || family == "llama4";

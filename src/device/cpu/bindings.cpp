@@ -93,6 +93,8 @@ std::span<const Binding> cpu_bindings() {
         row<ops::JoinLatents>(Cpu{}),
         row<ops::LatentHeads>(Cpu{}),
         row<ops::LatentHeadsGrad>(Cpu{}),
+        row<ops::LatentKeys>(Cpu{}),
+        row<ops::LatentKeysGrad>(Cpu{}),
         row<ops::CachedLatentAttention>(Cpu{}),
         row<ops::Recurrence>(Cpu{}),
         row<ops::RecurrenceGrad>(Cpu{}),

@@ -87,6 +87,10 @@ int64_t sorted_rows(const NodeView& node) {
 int64_t attention_grad(const NodeView& node) {
   return node.in(1).shape.elements() * size_of(DType::kF32) + node.in(2).bytes();
 }
+// The same, of queries by themselves: those of latents are wider than the output.
+int64_t context_attention_grad(const NodeView& node) {
+  return node.in(3).shape.elements() * size_of(DType::kF32) + node.in(2).bytes();
+}
 // The state before each chunk of every value head.
 int64_t chunk_states(const NodeView& node) {
   const auto& attrs = node.attrs<ops::RecurrenceAttrs>();
@@ -176,7 +180,7 @@ std::span<const Binding> described_bindings() {
         described<ops::ClampedGated>(no_scratch),
         described<ops::ClampedGatedGrad>(no_scratch),
         described<ops::ContextAttention>(no_scratch),
-        described<ops::ContextAttentionGrad>(attention_grad),
+        described<ops::ContextAttentionGrad>(context_attention_grad),
         described<ops::MergeAttention>(no_scratch),
         described<ops::SplitQkv>(no_scratch),
         described<ops::JoinQkv>(no_scratch),
@@ -189,6 +193,8 @@ std::span<const Binding> described_bindings() {
         described<ops::JoinLatents>(no_scratch),
         described<ops::LatentHeads>(no_scratch),
         described<ops::LatentHeadsGrad>(no_scratch),
+        described<ops::LatentKeys>(no_scratch),
+        described<ops::LatentKeysGrad>(no_scratch),
         described<ops::CachedLatentAttention>(no_scratch),
         described<ops::Recurrence>(chunk_states),
         described<ops::RecurrenceGrad>(chunk_states),

@@ -1,5 +1,5 @@
 // Queries, keys and values of latent attention in the layout that attention reads: kernels of
-// ops::latent_heads and its gradient.
+// ops::latent_heads, ops::latent_keys and their gradients.
 #pragma once
 
 #include <cstdint>
@@ -21,5 +21,8 @@ void latent_heads_forward(const LatentHeads& shape, void* qkv, const void* q, co
                           const void* rotated);
 // drotated is the sum over heads in fp32, rounded once.
 void latent_heads_backward(const LatentHeads& shape, void* dq, void* dkv, void* drotated, const void* dqkv);
+// The same without queries: keys_values[rows, k | v].
+void latent_keys_forward(const LatentHeads& shape, void* keys_values, const void* kv, const void* rotated);
+void latent_keys_backward(const LatentHeads& shape, void* dkv, void* drotated, const void* dkeys_values);
 
 }  // namespace strata::cpu

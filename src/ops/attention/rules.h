@@ -22,26 +22,34 @@ void require_key_ranges(const View<Op>& node, int64_t rows, const char* what) {
   }
 }
 
+// Of a head's values.
+template <typename Attrs>
+int64_t size_of_value(const Attrs& attrs) {
+  if constexpr (requires { attrs.size_of_value(); }) return attrs.size_of_value();
+  return attrs.head_dim;
+}
+
 // Rows q of queries, and kv of keys and values that are not their own.
 template <typename Op>
 void require_queries_keys(const View<Op>& node) {
   const Value &q = *node.in.q, &kv = *node.in.kv;
-  const int64_t head_dim = node.attrs.head_dim;
+  const int64_t head_dim = node.attrs.head_dim, value_dim = size_of_value(node.attrs);
   require(node, q.shape.rank() == 2 && q.shape[1] % head_dim == 0,
           "the queries must be whole heads [N, h · hd]");
   require(
       node,
-      kv.shape.rank() == 2 && kv.segments.size() == 2 && kv.segments[0] == kv.segments[1] &&
-          kv.segments[0] % head_dim == 0 && q.shape[1] % kv.segments[0] == 0 && kv.dtype == q.dtype,
+      kv.shape.rank() == 2 && kv.segments.size() == 2 && kv.segments[0] % head_dim == 0 &&
+          kv.segments[1] == kv.segments[0] / head_dim * value_dim && q.shape[1] % kv.segments[0] == 0 &&
+          kv.dtype == q.dtype,
       "keys and values must be [M, k | v] of whole heads in the queries' dtype, the same number of each, a "
       "divisor of the query heads");
 }
 // Outputs of attention for q.
 template <typename Op>
 Outputs<Op> attended_rows(const Value& q, const typename Op::Attrs& attrs) {
-  const int64_t length = attrs.sequence_length;
-  return {.out = {q.dtype, q.shape},
-          .lse = {DType::kF32, {q.shape[0] / length, q.shape[1] / attrs.head_dim, length}}};
+  const int64_t length = attrs.sequence_length, heads = q.shape[1] / attrs.head_dim;
+  return {.out = {q.dtype, {q.shape[0], heads * size_of_value(attrs)}},
+          .lse = {DType::kF32, {q.shape[0] / length, heads, length}}};
 }
 
 // The bias has an entry for every distance of rows of sequences of `keys` keys.

@@ -33,8 +33,9 @@ Operand context_rank(int64_t rank) {
 Operand context_queries() {
   return act({heads::kRows, heads::kQ});
 }
-Operand keys_values(int64_t rows) {
-  return act({rows, 2 * heads::kKv}, {heads::kKv, heads::kKv});
+Operand keys_values(int64_t rows, int64_t value_dim = heads::kHeadDim) {
+  const int64_t values = heads::kKv / heads::kHeadDim * value_dim;
+  return act({rows, heads::kKv + values}, {heads::kKv, values});
 }
 
 ops::ContextAttentionAttrs in_context(bool causal, int64_t window = 0, double softcap = 0,
@@ -58,6 +59,15 @@ ops::ContextAttentionAttrs in_ring(int64_t step, bool causal, int64_t window = 0
   return attrs;
 }
 
+// Values of another size than keys.
+ops::ContextAttentionAttrs with_values(ops::ContextAttentionAttrs attrs, int64_t value_dim) {
+  attrs.value_dim = value_dim;
+  return attrs;
+}
+Operand attended(const ops::ContextAttentionAttrs& attrs) {
+  return act({heads::kRows, heads::kHeads * attrs.size_of_value()});
+}
+
 // A case of the op and of its gradient, which takes no sinks.
 struct InContext {
   std::string name;
@@ -66,7 +76,7 @@ struct InContext {
   ops::ContextAttentionAttrs attrs;
   Operand sinks = absent();
 
-  Operand kv() const { return keys_values(heads::kSequences * attrs.kv_length); }
+  Operand kv() const { return keys_values(heads::kSequences * attrs.kv_length, attrs.size_of_value()); }
 };
 std::vector<InContext> forms_in_context() {
   const auto bias = [](int64_t width) { return f32({heads::kHeads, width}); };
@@ -81,10 +91,13 @@ std::vector<InContext> forms_in_context() {
           {"_biased_encoder", 0, context_begin(0), context_end(0), bias(36), in_context(false, 0, 0, 18)},
           {"_cross", 1, heads::cross_begin(), heads::cross_end(kContextKeys), none, in_context(false)},
           {"_sinks", 1, context_begin(1), none, none, in_context(true, 5), sinks},
+          {"_narrow_values", 2, context_begin(2), none, none, with_values(in_context(true), 6)},
+          {"_wide_values", 1, context_begin(1), context_end(1), none, with_values(in_context(false), 12)},
           {"_ring_own", 1, context_begin(1), none, none, in_ring(0, true), sinks},
           {"_ring_before", 2, context_begin(2), none, none, in_ring(1, true)},
           {"_ring_around", 0, none, none, none, in_ring(1, true, 0, 0.7)},
           {"_ring_window", 0, context_begin(0), none, none, in_ring(2, true, 5)},
+          {"_ring_narrow_values", 2, context_begin(2), none, none, with_values(in_ring(1, true), 6)},
           {"_ring_encoder", 1, context_begin(1), context_end(1), none, in_ring(1, false)},
           {"_ring_whole_encoder", 1, none, none, none, in_ring(2, false)}};
 }
@@ -129,8 +142,8 @@ void cases<ops::ContextAttentionGrad>(Cases& to) {
   for (const InContext& form : forms_in_context()) {
     if (form.name == "_sinks") continue;
     to.add<ops::ContextAttentionGrad>("context_attention_grad" + form.name,
-                                      {.dout = context_queries(),
-                                       .out = context_queries(),
+                                      {.dout = attended(form.attrs),
+                                       .out = attended(form.attrs),
                                        .lse = heads::lse(),
                                        .q = context_queries(),
                                        .kv = form.kv(),
@@ -161,10 +174,14 @@ void cases<ops::MergeAttention>(Cases& to) {
     });
   };
   // What its gradient is made of crosses between ranks: tests of meshes.
-  to.add<ops::MergeAttention>(
-      "merge_attention",
-      {.out = context_queries(), .lse = partial(0), .more_out = context_queries(), .more_lse = partial(2)},
-      in_ring(1, true), {.differentiable = std::vector<OutputName<ops::MergeAttention>>{}});
+  for (const auto& [name, attrs] :
+       {std::pair{"merge_attention", in_ring(1, true)},
+        std::pair{"merge_attention_narrow_values", with_values(in_ring(1, true), 6)}}) {
+    const Operand out = attended(attrs);
+    to.add<ops::MergeAttention>(name,
+                                {.out = out, .lse = partial(0), .more_out = out, .more_lse = partial(2)},
+                                attrs, {.differentiable = std::vector<OutputName<ops::MergeAttention>>{}});
+  }
   to.time<ops::MergeAttention>({.out = timed_rows(),
                                 .lse = timed_context_lse(),
                                 .more_out = timed_rows(),

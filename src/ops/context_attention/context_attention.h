@@ -48,9 +48,11 @@ struct ContextAttentionAttrs {
   double softcap = 0;      // as AttentionAttrs
   bool causal = false;     // a row sees no key after its own place
   int64_t bias_zero = 0;   // as AttentionAttrs
+  int64_t value_dim = 0;   // as AttentionAttrs
   graph::Axis axis = {};   // whose ranks share the rows
   int64_t ranks = 1;       // of the axis, on a rank; 1 before localize()
   int64_t ring_step = -1;  // the keys are those of the rank this many places before; -1: of whole sequences
+  int64_t size_of_value() const { return value_dim > 0 ? value_dim : head_dim; }
   bool operator==(const ContextAttentionAttrs&) const = default;
   void describe(graph::AttributeText& to) const;
 };

@@ -43,6 +43,8 @@ struct ContextPlan {
     const graph::Value &q = *node.in.q, &kv = *node.in.kv;
     cpu::AttentionShape shape =
         attention_shape(node, q, q.shape[1], node.attrs.kv_length, kv.segments[0], kv.shape[1]);
+    shape.value_dim = node.attrs.size_of_value();
+    shape.out_stride = shape.heads * shape.value_dim;
     shape.q_pieces = 2;
     shape.kv_pieces = node.attrs.ring_step < 0 ? 1 : 2;
     return shape;
@@ -100,8 +102,8 @@ BoundKernel bind(Cpu, const Bind<ops::MergeAttention>& node) {
   const auto& attrs = node.attrs;
   const cpu::AttentionMergeShape shape{.rows = out.shape[0],
                                        .length = attrs.sequence_length,
-                                       .heads = out.shape[1] / attrs.head_dim,
-                                       .head_dim = attrs.head_dim,
+                                       .heads = out.shape[1] / attrs.size_of_value(),
+                                       .head_dim = attrs.size_of_value(),
                                        .dtype = out.dtype};
   return node.kernel([shape](const Operands<ops::MergeAttention>& at) {
     cpu::merge_attention(shape, at.out.out, at.out.lse, at.in.out, at.in.lse, at.in.more_out, at.in.more_lse);

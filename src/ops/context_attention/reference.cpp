@@ -68,7 +68,8 @@ void compute(const Arrays<ops::ContextAttentionGrad>& at) {
 template <>
 void compute(const Arrays<ops::MergeAttention>& at) {
   const Array &out = at.out.out, &lse = at.out.lse;
-  const int64_t size = at.attrs.head_dim, heads = out.shape[1] / size, length = at.attrs.sequence_length;
+  const int64_t size = at.attrs.size_of_value(), heads = out.shape[1] / size,
+                length = at.attrs.sequence_length;
   for (int64_t n = 0; n < out.shape[0]; ++n) {
     for (int64_t head = 0; head < heads; ++head) {
       const int64_t sum = (n / length * heads + head) * length + n % length;

@@ -16,6 +16,7 @@ void ContextAttentionAttrs::describe(graph::AttributeText& to) const {
   to("softcap", softcap);
   to("causal", causal);
   to("bias_zero", bias_zero);
+  if (value_dim != 0) to("value_dim", value_dim);
   to("axis", name_of(axis));
   if (ranks != 1) to("ranks", ranks);
   if (ring_step >= 0) to("ring_step", ring_step);
@@ -100,14 +101,18 @@ Splits<Op> context_splits(const View<Op>& node, Axis axis) {
   return {rows};
 }
 
-// The rows of a rank, in two chunks, see as many keys on average as all rows.
+// The rows of a rank, in two chunks, see as many keys on average as all rows. `of_keys` and `of_values`: as
+// attention_cost() of ops/attention.
 template <typename Op>
-Cost context_cost(const View<Op>& node, double products) {
+Cost context_cost(const View<Op>& node, double of_keys, double of_values) {
   const auto& attrs = node.attrs;
   const auto length = static_cast<double>(attrs.kv_length), window = static_cast<double>(attrs.window);
   double keys = length;
   if (attrs.causal) keys = window > 0 && window < length ? window * (1 - window / length / 2) : length / 2;
-  return {products * (2.0 * static_cast<double>(node.in.q->shape.elements()) * keys),
+  const Shape& q = node.in.q->shape;
+  const double width =
+      of_keys * static_cast<double>(attrs.head_dim) + of_values * static_cast<double>(attrs.size_of_value());
+  return {2.0 * static_cast<double>(q.elements() / attrs.head_dim) * keys * width,
           graph::streamed_bytes(node.untyped())};
 }
 
@@ -128,6 +133,7 @@ ContextAttentionAttrs context_attrs(const AttentionAttrs& attrs, int64_t kv_leng
           .softcap = attrs.softcap,
           .causal = attrs.causal,
           .bias_zero = attrs.bias_zero,
+          .value_dim = attrs.value_dim,
           .axis = Axis::kContext};
 }
 
@@ -145,7 +151,7 @@ const OpDef ContextAttention::def = define<ContextAttention>({
                 "sinks must be f32[heads], and in a ring they count once");
       return attended_rows<ContextAttention>(q, node.attrs);
     },
-    .cost = [](const auto& node) { return context_cost(node, 2); },
+    .cost = [](const auto& node) { return context_cost(node, 1, 1); },
     .placements = context_splits<ContextAttention>,
     .gradient = add_attention_gradient<ContextAttentionGrad>,
     .localize = localize_context,
@@ -160,7 +166,7 @@ const OpDef ContextAttentionGrad::def = define<ContextAttentionGrad>({
               .dkv = Spec::like(*node.in.kv),
               .dbias = node.in.bias ? Spec{DType::kF32, node.in.bias->shape} : Spec::none()};
     },
-    .cost = [](const auto& node) { return context_cost(node, 5); },
+    .cost = [](const auto& node) { return context_cost(node, 3, 2); },
     .placements = context_splits<ContextAttentionGrad>,
     .localize = localize_context,
 });
@@ -174,13 +180,13 @@ const OpDef MergeAttention::def = define<MergeAttention>({
       const Value &out = *in.out, &lse = *in.lse;
       require(node,
               out.shape.rank() == 2 && in.more_out->shape == out.shape && in.more_out->dtype == out.dtype &&
-                  in.more_lse->shape == lse.shape &&
-                  lse.shape == Shape{out.shape[0] / attrs.sequence_length, out.shape[1] / attrs.head_dim,
-                                     attrs.sequence_length},
+                  in.more_lse->shape == lse.shape && out.shape[1] % attrs.size_of_value() == 0 &&
+                  lse.shape == Shape{out.shape[0] / attrs.sequence_length,
+                                     out.shape[1] / attrs.size_of_value(), attrs.sequence_length},
               "both must be the same rows and heads");
       require(node, in.q.present() == in.kv.present() && in.q.present() == in.rank.present(),
               "queries, keys and the per-rank constants come together");
-      return attended_rows<MergeAttention>(out, attrs);
+      return {.out = {out.dtype, out.shape}, .lse = {DType::kF32, lse.shape}};
     },
     .cost = [](const auto& node) -> Cost {
       const Value& out = *node.in.out;
@@ -218,7 +224,7 @@ const OpDef MergeAttention::def = define<MergeAttention>({
           builder.add_gradient(in.q, dq);
           builder.add_gradient(in.kv, dkv);
           add_sink_gradient(builder, in.sinks, {dout, node.out.out, node.out.lse},
-                            {attrs.head_dim, attrs.sequence_length});
+                            {attrs.size_of_value(), attrs.sequence_length});
         },
     .in_place = {{"out", "out"}, {"lse", "lse"}},
     .localize = localize_context,

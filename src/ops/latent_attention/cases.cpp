@@ -74,6 +74,26 @@ void cases<ops::LatentHeadsGrad>(Cases& to) {
 }
 
 template <>
+void cases<ops::LatentKeys>(Cases& to) {
+  to.add<ops::LatentKeys>("latent_keys",
+                          {.kv = act({heads::kRows, kPlainKeys + kLatentV}, {kPlainKeys, kLatentV}),
+                           .rotated = latent_rows(kRotary)},
+                          kLatentSizes);
+  to.time<ops::LatentKeys>(
+      {.kv = timed_rows(2 * kTimedWidth, {kTimedWidth, kTimedWidth}), .rotated = timed_rows(kTimedRotary)},
+      kTimedLatents);
+}
+
+template <>
+void cases<ops::LatentKeysGrad>(Cases& to) {
+  to.add<ops::LatentKeysGrad>(
+      "latent_keys_grad", {.dkeys_values = act({heads::kRows, kLatentQ + kLatentV}, {kLatentQ, kLatentV})},
+      kLatentSizes);
+  to.time<ops::LatentKeysGrad>(
+      {.dkeys_values = timed_rows(kTimedQueries + kTimedWidth, {kTimedQueries, kTimedWidth})}, kTimedLatents);
+}
+
+template <>
 void cases<ops::CachedLatentAttention>(Cases& to) {
   const auto add = [&](const std::string& name, int64_t length, const std::vector<int64_t>& positions) {
     const std::vector<int64_t> slots{4, 6, 0, 1};

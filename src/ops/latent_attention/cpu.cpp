@@ -39,13 +39,20 @@ struct LatentParts {
   }
 };
 
-cpu::LatentHeads latent_heads_of(const graph::Value& q, const ops::LatentAttrs& attrs) {
-  return {.rows = q.shape[0],
-          .heads = q.shape[1] / attrs.head_dim(),
+cpu::LatentHeads latent_heads_of(const graph::Value& x, int64_t heads, const ops::LatentAttrs& attrs) {
+  return {.rows = x.shape[0],
+          .heads = heads,
           .plain = attrs.plain_dim,
           .rotary = attrs.rotary_dim,
           .value = attrs.value_dim,
-          .dtype = q.dtype};
+          .dtype = x.dtype};
+}
+cpu::LatentHeads latent_heads_of(const graph::Value& q, const ops::LatentAttrs& attrs) {
+  return latent_heads_of(q, q.shape[1] / attrs.head_dim(), attrs);
+}
+// kv: [rows, plain keys | values].
+cpu::LatentHeads latent_keys_of(const graph::Value& kv, const ops::LatentAttrs& attrs) {
+  return latent_heads_of(kv, kv.segments[1] / attrs.value_dim, attrs);
 }
 
 }  // namespace
@@ -84,6 +91,21 @@ BoundKernel bind(Cpu, const Bind<ops::LatentHeadsGrad>& node) {
   return node.kernel(
       [heads = latent_heads_of(*node.out.dq, node.attrs)](const Operands<ops::LatentHeadsGrad>& at) {
         cpu::latent_heads_backward(heads, at.out.dq, at.out.dkv, at.out.drotated, at.in.dqkv);
+      });
+}
+
+template <>
+BoundKernel bind(Cpu, const Bind<ops::LatentKeys>& node) {
+  return node.kernel([heads = latent_keys_of(*node.in.kv, node.attrs)](const Operands<ops::LatentKeys>& at) {
+    cpu::latent_keys_forward(heads, at.out.keys_values, at.in.kv, at.in.rotated);
+  });
+}
+
+template <>
+BoundKernel bind(Cpu, const Bind<ops::LatentKeysGrad>& node) {
+  return node.kernel(
+      [heads = latent_keys_of(*node.out.dkv, node.attrs)](const Operands<ops::LatentKeysGrad>& at) {
+        cpu::latent_keys_backward(heads, at.out.dkv, at.out.drotated, at.in.dkeys_values);
       });
 }
 

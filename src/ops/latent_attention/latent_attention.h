@@ -93,6 +93,39 @@ struct LatentHeadsGrad {
   static const graph::OpDef def;
 };
 
+// Keys and values alone, of other rows than the queries': of whole sequences, or of those that come by
+// (ops/context_attention). On an axis where each rank has a term of their gradient, so are those of its parts.
+struct LatentKeys {
+  template <template <typename> class Of>
+  struct In {
+    Of<Act> kv;       // [M, plain keys | values]
+    Of<Act> rotated;  // [M, rotary]
+    static constexpr std::string_view names = "kv rotated";
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<Act> keys_values;  // [M, k | v]
+    static constexpr std::string_view names = "keys_values";
+  };
+  using Attrs = LatentAttrs;
+  static const graph::OpDef def;
+};
+struct LatentKeysGrad {
+  template <template <typename> class Of>
+  struct In {
+    Of<Act> dkeys_values;
+    static constexpr std::string_view names = "dkeys_values";
+  };
+  template <template <typename> class Of>
+  struct Out {
+    Of<Act> dkv;
+    Of<Act> drotated;  // the sum over heads
+    static constexpr std::string_view names = "dkv drotated";
+  };
+  using Attrs = LatentAttrs;
+  static const graph::OpDef def;
+};
+
 // Attention to a cache of latent and rotated at each position, in the "absorbed" form: the weight, which
 // makes keys and values of latents, multiplies queries and what heads have mixed of latents instead, so that
 // a step reads the cache unchanged. Position and slot are those of CachedAttention.

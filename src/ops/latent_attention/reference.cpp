@@ -26,37 +26,61 @@ void compute(const Arrays<ops::JoinLatents>& at) {
   }
 }
 
+namespace {
+
+// Keys and values of kv and rotated, in the columns of `to` from `first` on.
+void join_keys(const Array& to, int64_t first, const Array& kv, const Array& rotated,
+               const ops::LatentAttrs& attrs) {
+  const int64_t plain = attrs.plain_dim, size = attrs.head_dim(), heads = kv.segments[1] / attrs.value_dim;
+  for (int64_t head = 0; head < heads; ++head) {
+    const int64_t key = first + head * size;
+    copy_columns(to, key, kv, head * plain, plain);
+    copy_columns(to, key + plain, rotated, 0, attrs.rotary_dim);
+  }
+  copy_columns(to, first + heads * size, kv, heads * plain, heads * attrs.value_dim);
+}
+
+// The gradients of what join_keys() read, from that of what it wrote.
+void split_keys(const Array& dkv, const Array& drotated, const Array& from, int64_t first,
+                const ops::LatentAttrs& attrs) {
+  const int64_t plain = attrs.plain_dim, size = attrs.head_dim(), heads = dkv.segments[1] / attrs.value_dim;
+  for (int64_t head = 0; head < heads; ++head)
+    copy_columns(dkv, head * plain, from, first + head * size, plain);
+  copy_columns(dkv, heads * plain, from, first + heads * size, heads * attrs.value_dim);
+  for (int64_t row = 0; row < from.shape[0]; ++row) {
+    for (int64_t c = 0; c < attrs.rotary_dim; ++c) {
+      double sum = 0;
+      for (int64_t head = 0; head < heads; ++head)
+        sum += from.at(row * from.shape[1] + first + head * size + plain + c);
+      drotated.put(row * attrs.rotary_dim + c, sum);
+    }
+  }
+}
+
+}  // namespace
+
 template <>
 void compute(const Arrays<ops::LatentHeads>& at) {
-  const Array &q = at.in.q, &kv = at.in.kv, &qkv = at.out.qkv;
-  const auto& attrs = at.attrs;
-  const int64_t plain = attrs.plain_dim, size = attrs.head_dim(), heads = q.shape[1] / size;
-  copy_columns(qkv, 0, q, 0, q.shape[1]);
-  for (int64_t head = 0; head < heads; ++head) {
-    const int64_t key = q.shape[1] + head * size;
-    copy_columns(qkv, key, kv, head * plain, plain);
-    copy_columns(qkv, key + plain, at.in.rotated, 0, attrs.rotary_dim);
-  }
-  copy_columns(qkv, 2 * q.shape[1], kv, heads * plain, heads * attrs.value_dim);
+  const Array& q = at.in.q;
+  copy_columns(at.out.qkv, 0, q, 0, q.shape[1]);
+  join_keys(at.out.qkv, q.shape[1], at.in.kv, at.in.rotated, at.attrs);
 }
 
 template <>
 void compute(const Arrays<ops::LatentHeadsGrad>& at) {
-  const Array &dqkv = at.in.dqkv, &dq = at.out.dq, &dkv = at.out.dkv;
-  const auto& attrs = at.attrs;
-  const int64_t plain = attrs.plain_dim, size = attrs.head_dim(), heads = dq.shape[1] / size;
-  copy_columns(dq, 0, dqkv, 0, dq.shape[1]);
-  for (int64_t head = 0; head < heads; ++head)
-    copy_columns(dkv, head * plain, dqkv, dq.shape[1] + head * size, plain);
-  copy_columns(dkv, heads * plain, dqkv, 2 * dq.shape[1], heads * attrs.value_dim);
-  for (int64_t row = 0; row < dq.shape[0]; ++row) {
-    for (int64_t c = 0; c < attrs.rotary_dim; ++c) {
-      double sum = 0;
-      for (int64_t head = 0; head < heads; ++head)
-        sum += dqkv.at(row * dqkv.shape[1] + dq.shape[1] + head * size + plain + c);
-      at.out.drotated.put(row * attrs.rotary_dim + c, sum);
-    }
-  }
+  const Array& dq = at.out.dq;
+  copy_columns(dq, 0, at.in.dqkv, 0, dq.shape[1]);
+  split_keys(at.out.dkv, at.out.drotated, at.in.dqkv, dq.shape[1], at.attrs);
+}
+
+template <>
+void compute(const Arrays<ops::LatentKeys>& at) {
+  join_keys(at.out.keys_values, 0, at.in.kv, at.in.rotated, at.attrs);
+}
+
+template <>
+void compute(const Arrays<ops::LatentKeysGrad>& at) {
+  split_keys(at.out.dkv, at.out.drotated, at.in.dkeys_values, 0, at.attrs);
 }
 
 namespace {

@@ -67,6 +67,15 @@ const OpDef JoinLatents::def = define<JoinLatents>({
         },
 });
 
+namespace {
+
+// Sums over heads of the rotated part of `rows` keys.
+double shared_sums(int64_t rows, int64_t heads, const LatentAttrs& attrs) {
+  return static_cast<double>(rows * heads * attrs.rotary_dim);
+}
+
+}  // namespace
+
 const OpDef LatentHeads::def = define<LatentHeads>({
     .name = "latent_heads",
     .family = "elementwise",
@@ -115,14 +124,70 @@ const OpDef LatentHeadsGrad::def = define<LatentHeadsGrad>({
               .drotated = {dqkv.dtype, {rows, attrs.rotary_dim}}};
     },
     .cost = [](const auto& node) -> Cost {
-      const double shared = static_cast<double>(node.out.dq->shape.elements()) *
-                            static_cast<double>(node.attrs.rotary_dim) /
-                            static_cast<double>(node.attrs.head_dim());
-      return {shared, graph::streamed_bytes(node.untyped())};
+      const Shape& dq = node.out.dq->shape;
+      return {shared_sums(dq[0], dq[1] / node.attrs.head_dim(), node.attrs),
+              graph::streamed_bytes(node.untyped())};
     },
     .placements = [](const auto&, Axis) -> Splits<LatentHeadsGrad> {
       return {{{.dqkv = kS0}, {.dq = kS0, .dkv = kS0, .drotated = kS0}},
               {{.dqkv = kS1}, {.dq = kS1, .dkv = kS1, .drotated = kP}}};
+    },
+});
+
+const OpDef LatentKeys::def = define<LatentKeys>({
+    .name = "latent_keys",
+    .family = "elementwise",
+    .infer = [](const auto& node) -> Outputs<LatentKeys> {
+      const auto& attrs = node.attrs;
+      const Value &kv = *node.in.kv, &rotated = *node.in.rotated;
+      require(node,
+              kv.shape.rank() == 2 && kv.segments.size() == 2 && kv.segments[1] % attrs.value_dim == 0 &&
+                  kv.segments[0] == kv.segments[1] / attrs.value_dim * attrs.plain_dim,
+              "kv must be [M, plain keys | values] of whole heads, the same number of each");
+      const int64_t rows = kv.shape[0], heads = kv.segments[1] / attrs.value_dim;
+      require(node, rotated.shape == Shape{rows, attrs.rotary_dim} && rotated.dtype == kv.dtype,
+              "the shared part of the keys must be [M, rotary]");
+      const int64_t keys = heads * attrs.head_dim(), values = kv.segments[1];
+      return {.keys_values = {kv.dtype, {rows, keys + values}, {keys, values}}};
+    },
+    .cost = [](const auto& node) { return streamed(node, 0); },
+    .placements = [](const auto&, Axis) -> Splits<LatentKeys> {
+      return {{{.kv = kS0, .rotated = kS0}, {.keys_values = kS0}},
+              {{.kv = kS1, .rotated = kR}, {.keys_values = kS1}}};
+    },
+    .gradient =
+        [](GradientBuilder& builder, const auto& node) {
+          const auto given = add<LatentKeysGrad>(
+              builder.graph(), {.dkeys_values = builder.gradient_of(node.out.keys_values)}, node.attrs);
+          builder.add_gradient(node.in.kv, given.dkv);
+          builder.add_gradient(node.in.rotated, given.drotated);
+        },
+});
+
+const OpDef LatentKeysGrad::def = define<LatentKeysGrad>({
+    .name = "latent_keys_grad",
+    .family = "elementwise",
+    .infer = [](const auto& node) -> Outputs<LatentKeysGrad> {
+      const auto& attrs = node.attrs;
+      const Value& given = *node.in.dkeys_values;
+      require(node,
+              given.segments.size() == 2 && given.segments[0] % attrs.head_dim() == 0 &&
+                  given.segments[1] == given.segments[0] / attrs.head_dim() * attrs.value_dim,
+              "the gradient must have the parts [k | v] of whole heads");
+      const int64_t rows = given.shape[0], values = given.segments[1];
+      const int64_t keys = given.segments[0] / attrs.head_dim() * attrs.plain_dim;
+      return {.dkv = {given.dtype, {rows, keys + values}, {keys, values}},
+              .drotated = {given.dtype, {rows, attrs.rotary_dim}}};
+    },
+    .cost = [](const auto& node) -> Cost {
+      const Value& given = *node.in.dkeys_values;
+      return {shared_sums(given.shape[0], given.segments[0] / node.attrs.head_dim(), node.attrs),
+              graph::streamed_bytes(node.untyped())};
+    },
+    .placements = [](const auto&, Axis) -> Splits<LatentKeysGrad> {
+      return {{{.dkeys_values = kS0}, {.dkv = kS0, .drotated = kS0}},
+              {{.dkeys_values = kS1}, {.dkv = kS1, .drotated = kP}},
+              {{.dkeys_values = kP}, {.dkv = kP, .drotated = kP}}};
     },
 });
 
