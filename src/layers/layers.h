@@ -145,7 +145,7 @@ ValueId gathered(Context& context, ValueId stream);
 void make_bidirectional(Context& context);
 // Sets chunk_begins for attention in chunks of `size` tokens.
 void make_chunks(Context& context, int64_t size);
-// Inputs::cache_count, which only layers with a state read: attention may compute rows behind the last token.
+// Inputs::cache_count, which only layers with a state read: attention may compute rows after the last token.
 ValueId new_tokens(Context& context);
 // The encoder's side of a decoder's context: its tokens as a separate batch, with bidirectional attention.
 Context encoder_of(const Context& context);
@@ -267,8 +267,8 @@ enum class Mixer : uint8_t {
   kDelta,             // gated delta net, or Kimi delta attention
   kStateSpace,        // Mamba-2
   kShortConvolution,  // LFM2
-  kParallel,          // attention and a state space side by side, whose results are added (Falcon-H1)
-  kAbsent,            // the layer is an FFN alone (Nemotron-H)
+  kParallel,          // attention and a state space in parallel, whose results are added (Falcon-H1)
+  kAbsent,            // the layer is only an FFN (Nemotron-H)
 };
 // What a layer consists of: most have a mixer and then an FFN.
 struct LayerKind {
@@ -287,7 +287,7 @@ struct StackSpec {
   int64_t first_number = 0;  // of its layers in the graph, by which recompute and reports go
   NormPlacement norm_placement = NormPlacement::kPreNorm;
   double residual_multiplier = 1;  // of what blocks add to the residual stream; kPreNorm only
-  // Of what attention and the mixer beside it read, and of their results; Mixer::kParallel only.
+  // Factors on the inputs and results of attention and of its parallel mixer; Mixer::kParallel only.
   struct Multipliers {
     double attention_in = 1, attention_out = 1, mixer_in = 1, mixer_out = 1;
   } multipliers = {};

@@ -31,7 +31,7 @@ using Segments = std::vector<int64_t>;
 bool by_heads(const Context& context) {
   return shares_sequences(context) && context.settings.context_kind == ContextKind::kUlysses;
 }
-// Equal pieces of a sequence over the ranks that share it by rows.
+// Equal chunks of a sequence over the ranks that share it by rows.
 int64_t pieces_of(const Context& context) {
   return shares_sequences(context) ? 2 * context.graph.mesh().size(Axis::kContext) : 1;
 }
@@ -204,7 +204,7 @@ class Projections {
     spec.bias = bias_;
     return projected(context_, spec, whole_);
   }
-  // Rows [first_row, …) of NAME.WHOLE as a projection of its own, which ranks share or all have.
+  // Rows [first_row, …) of NAME.WHOLE as a separate projection, which ranks share or all have.
   ValueId part_of(const char* whole, const char* part, ParameterRole role, Segments segments,
                   int64_t first_row, size_t first_segment, bool all_have) const {
     graph::Graph& graph = context_.graph;

@@ -41,7 +41,7 @@ struct StateSpaceDims {
   double least_dt = 0, greatest_dt = 0;        // bounds of steps; greatest_dt = 0: none
   enum class Norm : uint8_t { kAbsent, kGateFirst, kNormFirst } norm = Norm::kGateFirst;
   double norm_eps = 1e-5;
-  // Factors on what the projections give: [z, x, B, C, dt] (Falcon-H1).
+  // Factors on the results of the projections: [z, x, B, C, dt] (Falcon-H1).
   std::vector<double> multipliers = {1, 1, 1, 1, 1};
   // Where step biases start, as DeltaDims has it; deviations of first weights, 0: the scheme's.
   double least_step = 0, most_step = 0, step_floor = 0;

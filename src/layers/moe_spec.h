@@ -32,7 +32,7 @@ struct MoeSpec {
   bool biases = false;                // of the router's logits and of experts; not with router_bias
   bool weighs_input = false;          // a token's weight multiplies an expert's input, not its output
   ops::ClampedGatedAttrs clamp = {};  // if it has a limit, replaces the FFN's activation
-  int64_t latent_size = 0;            // of what the routed experts read and write; 0: hidden states
+  int64_t latent_size = 0;            // width of the routed experts' inputs and outputs; 0: hidden states
   int64_t shared_size = 0;            // of the shared expert; 0: there is none
   bool shared_gate = false;           // its output is multiplied by a sigmoid per token
   // Layers from `first` on, of those every `period`-th (0: all), counted so that the last of each period has

@@ -41,7 +41,7 @@ class ConfigJson {
   std::vector<std::string> texts(const char* key) const;
   // Two numbers, of which transformers writes infinity as {"__float__": "Infinity"}; nothing if absent or null.
   std::optional<std::pair<double, double>> limits(const char* key) const;
-  // Throws DataError: the file has `found` in this field, and what was expected.
+  // Throws DataError: the file has `found` in this field, not `expected`.
   [[noreturn]] void reject(const char* key, const std::string& found, const std::string& expected) const;
   // The function with this name in transformers.
   ActivationKind activation(const char* key, const char* fallback) const;
@@ -60,7 +60,7 @@ class ConfigJson {
   void require_layer_types(const char* name, int64_t layers, const SlidingWindow& window) const;
   // Every key for dropout that is not 0.
   std::vector<std::pair<std::string, double>> dropout() const;
-  // An object within; nothing if absent or null. Errors say KEY.FIELD.
+  // An object within; nothing if absent or null. Errors name KEY.
   std::optional<ConfigJson> part(const char* key) const;
   bool has(const char* key) const { return find(key) != nullptr; }
 

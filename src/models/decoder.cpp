@@ -96,7 +96,7 @@ void mix_otherwise(const ModelConfig& config, layers::StackSpec& spec) {
       case layers::Mixer::kAbsent:
         break;
     }
-    throw InternalError("{} has no mixer of its own", name);
+    throw InternalError("{} has no mixer", name);
   };
 }
 

@@ -92,7 +92,7 @@ std::string mixers_of(const ModelConfig& config) {
   add(delta, config.delta && config.delta->decays_by_channel ? "Kimi delta attention" : "gated delta nets");
   add(spaces, "Mamba-2");
   add(convolutions, "short convolutions");
-  add(parallel, "Mamba-2 beside attention");
+  add(parallel, "Mamba-2 parallel to attention");
   return text;
 }
 

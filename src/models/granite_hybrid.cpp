@@ -1,5 +1,6 @@
-// Granite 4: Mamba-2 in most layers, attention, in published models without rotation, in some; experts beside a shared
-// block, or this block alone. Constant multipliers on the embedding, on what blocks add, on scores and on logits.
+// Granite 4: Mamba-2 in most layers, attention in some, without rotation in published models; experts and a
+// shared block, or only this block. Constant multipliers on the embedding, on the results of blocks, on scores and on
+// logits.
 
 #include <cmath>
 

@@ -107,7 +107,7 @@ void add_norms(const ModelConfig& config, int64_t layer, const Rows& rows, const
   }
 }
 
-// With a gate of the output, the file has its rows behind the queries of each head.
+// With a gate of the output, the file has its rows after the queries of each head.
 void add_queries(const ModelConfig& config, const Rows& rows) {
   if (!config.attention_gate)
     return rows.add("self_attn.q_proj", "attention.qkv", 0, config.q_width(), config.qkv_bias);

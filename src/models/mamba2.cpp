@@ -1,4 +1,4 @@
-// Mamba-2: state spaces alone, without attention and feed-forward blocks.
+// Mamba-2: only state spaces, no attention and no feed-forward blocks.
 
 #include <cmath>
 

@@ -1,6 +1,6 @@
-// Nemotron-H and Nemotron 3: each layer is one block behind one norm, by a pattern: M Mamba-2, * attention without
-// positions, - a feed-forward block, E experts, which relu² separates from gates; experts as DeepSeek-V3 chooses them, and
-// in some models in a latent.
+// Nemotron-H and Nemotron 3: each layer is a norm and one block, by a pattern: M Mamba-2, * attention without
+// positions, - a feed-forward block, E experts. Feed-forward blocks and experts have relu² and no gates; experts are chosen
+// as in DeepSeek-V3, and read a latent in some models.
 
 #include <fmt/format.h>
 

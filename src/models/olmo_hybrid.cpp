@@ -1,5 +1,5 @@
-// OLMo Hybrid: OLMo 2's attention, norms behind blocks, in every fourth layer, without rotation in the published models;
-// gated delta nets, norms before blocks, in the others. Steps reach 2, so that states may change sign.
+// OLMo Hybrid: in every fourth layer OLMo 2's attention, with norms after blocks and, in the published models, without
+// rotation; gated delta nets, with norms before blocks, in the others. Steps reach 2, so that states may change sign.
 
 #include "base/json.h"
 #include "models/decoder.h"
@@ -69,8 +69,8 @@ std::vector<TensorRow> tensors(const ModelConfig& config) {
                                  .before_ffn = "feedforward_layer_norm"});
 }
 
-// transformers calls norms otherwise than published files: those of delta nets as in other models, and in its own files
-// those behind attention as those before a feed-forward.
+// transformers has other names for norms than published files: for those of delta nets the usual ones, and in its own
+// files one name for the norm after attention and the norm before a feed-forward block.
 constexpr Family::OldEnding kOtherNames[] = {
     {".attention_layer_norm.weight", ".input_layernorm.weight"},
     {".feedforward_layer_norm.weight", ".post_attention_layernorm.weight"},

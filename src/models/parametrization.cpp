@@ -139,7 +139,7 @@ bool is_truncated(InitScheme scheme) {
   return scheme == InitScheme::kTruncatedNormal || scheme == InitScheme::kMitchell;
 }
 
-// The deviation that a family gives a matrix of its own, whatever the scheme; 0: none.
+// A family's deviation for a matrix, whatever the scheme; 0: the scheme's.
 double own_std(const ModelConfig& config, const Parameter& parameter) {
   if (!config.state_space) return 0;
   if (parameter.role == ParameterRole::kConvolution) return config.state_space->convolution_std;

@@ -126,7 +126,7 @@ constexpr PresetRow kNextPresets[] = {
 constexpr PresetRow k35Presets[] = {
     {"gdn-30m", "small, three gated delta nets to one attention", 512, 8, 8, 2, 64, 1280, 8192, 4096,
      R"("linear_num_key_heads":8,"linear_num_value_heads":8,"linear_key_head_dim":64,"linear_value_head_dim":64,"rope_theta":1e5,"tie_word_embeddings":true)"},
-    {"gdn-1b", "Primus' gdn_1B, gated delta nets alone", 2048, 16, 16, 16, 128, 8192, 128256, 8192,
+    {"gdn-1b", "Primus' gdn_1B, only gated delta nets", 2048, 16, 16, 16, 128, 8192, 128256, 8192,
      R"("full_attention_interval":17,"linear_num_key_heads":8,"linear_num_value_heads":16,"linear_key_head_dim":64,"linear_value_head_dim":64,"tie_word_embeddings":true)"},
     {"qwen3.5-9b", "Qwen3.5 9B", 4096, 32, 16, 4, 256, 12288, 248320, 262144, R"("rope_theta":1e7)"},
     {"qwen3.5-27b", "Qwen3.5 27B", 5120, 64, 24, 4, 256, 17408, 248320, 262144,

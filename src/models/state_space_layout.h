@@ -17,7 +17,7 @@ void add_state_space_rows(const layers::StateSpaceDims& dims, int64_t hidden_siz
 void read_step_limits(const ConfigJson& json, layers::StateSpaceDims& dims);
 nlohmann::ordered_json step_limits_json(const layers::StateSpaceDims& dims);
 
-// Both sizes must make a product, as transformers' classes require. Throws DataError.
+// All heads together must have `width` channels, as transformers' classes require. Throws DataError.
 void require_heads_of_width(const ConfigJson& json, const char* heads_key, const layers::StateSpaceDims& dims,
                             int64_t width);
 

@@ -14,7 +14,7 @@ namespace {
 
 // The first element that is a NaN or an infinity; -1: there is none.
 template <typename T>
-int64_t first_fault(const std::byte* bytes, int64_t count) {
+int64_t first_nonfinite_of(const std::byte* bytes, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
     T value;
     std::memcpy(&value, bytes + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
@@ -23,12 +23,12 @@ int64_t first_fault(const std::byte* bytes, int64_t count) {
   return -1;
 }
 
-int64_t first_fault(DType dtype, const std::byte* bytes, int64_t size) {
+int64_t first_nonfinite_of(DType dtype, const std::byte* bytes, int64_t size) {
   switch (dtype) {
     case DType::kF32:
-      return first_fault<float>(bytes, size / 4);
+      return first_nonfinite_of<float>(bytes, size / 4);
     case DType::kF64:
-      return first_fault<double>(bytes, size / 8);
+      return first_nonfinite_of<double>(bytes, size / 8);
     case DType::kBF16:
     case DType::kF16: {
       const uint16_t exponent = dtype == DType::kBF16 ? 0x7f80 : 0x7c00;  // of NaN and infinity
@@ -83,7 +83,7 @@ void StepDigests::instruction(size_t program, const program::Action& action, siz
     executor_.download_operand(program, action, instruction, node.inputs.size() + o, bytes_.data(), bytes);
     rows_.push_back(
         {.digest = hash64({reinterpret_cast<const char*>(bytes_.data()), static_cast<size_t>(bytes)}),
-         .fault = first_fault(value.dtype, bytes_.data(), bytes),
+         .nonfinite = first_nonfinite_of(value.dtype, bytes_.data(), bytes),
          .action = action,
          .node = instruction.node,
          .output = static_cast<int32_t>(o)});
@@ -111,13 +111,14 @@ std::optional<ComputedValue> StepDigests::first_difference(const StepDigests& ot
 }
 
 std::optional<ComputedValue> StepDigests::first_nonfinite() const {
-  const auto found = std::find_if(rows_.begin(), rows_.end(), [](const Row& row) { return row.fault >= 0; });
+  const auto found =
+      std::find_if(rows_.begin(), rows_.end(), [](const Row& row) { return row.nonfinite >= 0; });
   if (found == rows_.end()) return std::nullopt;
   ComputedValue first = value_of(static_cast<size_t>(found - rows_.begin()));
   const program::Program& held = executor_.program(program_);
   const graph::Node& node = held.graph.nodes()[static_cast<size_t>(found->node)];
   const graph::Value& value = held.graph.value(node.outputs[static_cast<size_t>(found->output)]);
-  first.instruction += place_of(node, value, held.request, found->fault);
+  first.instruction += place_of(node, value, held.request, found->nonfinite);
   return first;
 }
 

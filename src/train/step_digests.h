@@ -42,7 +42,7 @@ class StepDigests final : public program::Executor::Observer {
  private:
   struct Row {
     uint64_t digest = 0;
-    int64_t fault = -1;  // the first element that is a NaN or an infinity
+    int64_t nonfinite = -1;  // the first element that is a NaN or an infinity
     program::Action action;
     int32_t node = 0, output = 0;
     bool operator==(const Row&) const = default;

@@ -192,8 +192,8 @@ enum class Plant {
   kTint,                    // the head
   kConvolutionRunsOn,       // of layer 0, from one document into the next
   kStateRunsOn,             // of layer 0, likewise
-  kConvolutionOfNextPiece,  // of layer 0: each piece of a shared sequence reads the tail of the piece after it
-  kStateOfOwnPiece,         // of layer 0: each piece begins with the state that it ends with
+  kConvolutionOfNextPiece,  // of layer 0: each chunk of a shared sequence reads the end of the chunk after it
+  kStateOfOwnPiece,         // of layer 0: each chunk begins with the state that it ends with
 };
 
 // The leak to plant. The family's build function has no argument for it.
@@ -249,7 +249,7 @@ void replace_input(Graph& graph, std::string_view name, ValueId value) {
   graph.nodes()[at].inputs[static_cast<size_t>(graph::position_of<Op::template In>(name))] = value;
 }
 
-// The map of each piece becomes that of the piece after it.
+// The map of each chunk becomes that of the chunk after it.
 inline void shift_maps(Graph& graph) {
   const size_t at = first_of(graph, ops::ComposeMaps::def);
   if (at == graph.nodes().size()) return;

@@ -75,7 +75,7 @@ TEST(Recipes, HistoriesContinueOnOtherLayouts) {
   }
 }
 
-// Another recipe is another run unless the user accepts it; then histories begin, or are left behind.
+// Another recipe is another run unless the user accepts it; then histories begin, or are dropped.
 TEST(Recipes, HistoriesBeginAndEndWithTheRecipe) {
   const TinyRun tiny;
   const auto train = [&](const char* recipe, int64_t steps, bool accepts) {

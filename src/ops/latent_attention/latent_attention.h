@@ -93,8 +93,8 @@ struct LatentHeadsGrad {
   static const graph::OpDef def;
 };
 
-// Keys and values alone, of other rows than the queries': of whole sequences, or of those that come by
-// (ops/context_attention). On an axis where each rank has a term of their gradient, so are those of its parts.
+// Only keys and values, of other rows than the queries': of whole sequences, or of those that come by
+// (ops/context_attention). If ranks of an axis hold terms of their gradient, they also hold terms of its parts.
 struct LatentKeys {
   template <template <typename> class Of>
   struct In {

@@ -40,7 +40,7 @@ void join_keys(const Array& to, int64_t first, const Array& kv, const Array& rot
   copy_columns(to, first + heads * size, kv, heads * plain, heads * attrs.value_dim);
 }
 
-// The gradients of what join_keys() read, from that of what it wrote.
+// The gradients of the inputs of join_keys(), from that of its result.
 void split_keys(const Array& dkv, const Array& drotated, const Array& from, int64_t first,
                 const ops::LatentAttrs& attrs) {
   const int64_t plain = attrs.plain_dim, size = attrs.head_dim(), heads = dkv.segments[1] / attrs.value_dim;
