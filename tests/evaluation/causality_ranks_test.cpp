@@ -95,11 +95,7 @@ Found check(const Layout& layout, const std::string& preset, Plant plant, bool d
   program::CompileOptions options = leaky::options_of(plant);
   const models::Family* const family = options.model.family;
   options.model = program::small_model(preset);
-  if (options.model.has_states()) {
-    std::vector<layers::LayerKind>& kinds = options.model.layer_kinds;
-    for (size_t i = 0; kinds.size() < 4; ++i) kinds.push_back(layers::LayerKind(kinds[i]));
-  }
-  options.model.layers = 4;
+  program::set_layers(options.model, 4);
   if (plant != Plant::kNothing || preset == "llama3-5m" || preset == kExperts) options.model.family = family;
   if (preset == kExperts) {
     options.model.layers = 2;

@@ -63,6 +63,18 @@ inline void shrink_mixers(models::ModelConfig& model) {
   }
 }
 
+// Repeats the layers of a hybrid until it has `count`; other models have as many of their own.
+inline void set_layers(models::ModelConfig& model, int64_t count) {
+  std::vector<layers::LayerKind>& kinds = model.layer_kinds;
+  const auto period = static_cast<int64_t>(kinds.size());
+  std::vector<int64_t>& dense = model.experts.dense;
+  for (int64_t i = 0; period > 0 && std::ssize(kinds) < count; ++i) {
+    if (std::find(dense.begin(), dense.end(), i) != dense.end()) dense.push_back(std::ssize(kinds));
+    kinds.push_back(layers::LayerKind(kinds[static_cast<size_t>(i)]));
+  }
+  model.layers = count;
+}
+
 inline models::ModelConfig small_model(const std::string& name) {
   models::ModelConfig model = models::preset(preset_of(name));
   if (name.ends_with(kPredicting)) model.predict_layers = 2;

@@ -24,7 +24,7 @@ void PrintTo(const Cut& cut, std::ostream* out) {
 
 models::ModelConfig deep_model(const std::string& preset) {
   models::ModelConfig model = small_model(preset);
-  model.layers = 8;
+  set_layers(model, 8);
   if (model.encoder_layers > 0) model.encoder_layers = model.layers = 4;
   return model;
 }
@@ -158,6 +158,12 @@ INSTANTIATE_TEST_SUITE_P(Mixed, InAPipeline,
 INSTANTIATE_TEST_SUITE_P(Uneven, InAPipeline,
                          testing::Combine(testing::Values("gemma3-270m", "t5-small", "bert-tiny"),
                                           testing::ValuesIn(kUneven), testing::Values(false)),
+                         name_of_case);
+INSTANTIATE_TEST_SUITE_P(Hybrids, InAPipeline,
+                         testing::Combine(testing::Values("gdn-30m", "mamba2-30m", "nemotron-3-nano-30b-a3b"),
+                                          testing::Values(Cut{"1f1b"}, kMixed[1], kMixed[5], kMixed[6],
+                                                          kUneven[0]),
+                                          testing::Values(false)),
                          name_of_case);
 INSTANTIATE_TEST_SUITE_P(EncoderWithExperts, InAPipeline,
                          testing::Combine(testing::Values("switch-base-8"),

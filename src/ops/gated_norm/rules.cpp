@@ -102,6 +102,7 @@ const OpDef GatedNorm::def = define<GatedNorm>({
     },
     .gradient = gradient_gated_norm,
     .in_place = {{"y", "x"}, {"y", "gate"}},
+    .recompute = again<GatedNorm>,
 });
 
 const OpDef GatedNormGradInput::def = define<GatedNormGradInput>({
