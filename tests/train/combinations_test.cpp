@@ -144,7 +144,8 @@ std::string refusing_key(const Combination& one) {
   const bool sees_groups = router == "expert_choice" || router == "soft",
              drops = router == "capacity" || router == "probability";
   const bool shares = axes.has("expert=2"), cuts = axes.has("expert_tensor=2");
-  const bool biased = family == "deepseek3" || family == "kimi-k2" || family == "glm4-moe";
+  const bool biased =
+      family == "deepseek3" || family == "kimi-k2" || family == "glm4-moe" || family == "minimax-m2";
   if (biased && router != "auto" && !drops) return "moe.router";
   if (!one.of_family().has_experts && shares) return "parallel.expert";
   if (!one.of_family().has_experts && cuts) return "parallel.expert_tensor";
