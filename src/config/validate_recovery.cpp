@@ -1,3 +1,5 @@
+#include <fmt/format.h>
+
 #include "config/names.h"
 #include "config/validate.h"
 
