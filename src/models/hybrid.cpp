@@ -64,6 +64,10 @@ void add_state_space_errors(const layers::StateSpaceDims& dims, std::vector<std:
     errors.push_back(fmt::format("the limits of time steps are {:g} and {:g}: expected the smaller one first",
                                  dims.least_dt, dims.greatest_dt));
   }
+  if (dims.least_step > dims.most_step) {
+    errors.push_back(fmt::format("initial time steps are {:g} to {:g}: expected the smaller one first",
+                                 dims.least_step, dims.most_step));
+  }
 }
 
 }  // namespace
