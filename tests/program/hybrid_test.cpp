@@ -26,7 +26,7 @@ struct Document {
   int32_t number = 0;
   int64_t length = 0;
 };
-// A row of documents; what is left of it has no targets.
+// A row of documents; its remaining positions have no targets.
 using Row = std::vector<Document>;
 
 void fill_rows(Executor& executor, const std::vector<Row>& rows) {

@@ -63,7 +63,7 @@ inline void shrink_mixers(models::ModelConfig& model) {
   }
 }
 
-// Repeats the layers of a hybrid until it has `count`; other models have as many of their own.
+// Repeats the layers of a hybrid until it has `count`; other models keep their number.
 inline void set_layers(models::ModelConfig& model, int64_t count) {
   std::vector<layers::LayerKind>& kinds = model.layer_kinds;
   const auto period = static_cast<int64_t>(kinds.size());
