@@ -74,6 +74,13 @@ const std::vector<FamilySets>& families() {
   const Sets routed = experts("n_routed_experts") +
                       Sets{"moe_intermediate_size=16", "first_k_dense_replace=1", "n_shared_experts=1"};
   const Sets one_group{"n_group=1", "topk_group=1"}, predicts{"num_nextn_predict_layers=1"};
+  const Sets delta{"linear_num_key_heads=2", "linear_num_value_heads=4", "linear_key_head_dim=8",
+                   "linear_value_head_dim=8"};
+  const Sets shared{"moe_intermediate_size=16", "shared_expert_intermediate_size=16"};
+  // A hybrid of three layers, whose second one has attention.
+  const auto in_three = [](const char* mixer, const char* attention) {
+    return Sets{fmt::format("layer_types=['{}', '{}', '{}']", mixer, attention, mixer)};
+  };
   static const std::vector<FamilySets> kAll{
       {"llama3", {}},
       {"mistral", {"sliding_window=8"}},
@@ -106,6 +113,35 @@ const std::vector<FamilySets>& families() {
       {"deepseek2", latent + routed, true},
       {"deepseek3", latent + routed + one_group + predicts, true},
       {"kimi-k2", latent + routed + one_group, true},
+      {"qwen3-next", delta + experts("num_experts") + in_three("linear_attention", "full_attention") + shared,
+       true},
+      {"qwen3.5", delta + in_three("linear_attention", "full_attention")},
+      {"qwen3.5-moe",
+       delta + experts("num_experts") + in_three("linear_attention", "full_attention") + shared, true},
+      {"olmo-hybrid", delta + in_three("linear_attention", "full_attention")},
+      {"kimi-linear",
+       Sets{"kv_lora_rank=16", "qk_nope_head_dim=8", "qk_rope_head_dim=4", "v_head_dim=6",
+            "linear_num_heads=4", "linear_head_dim=8", "num_experts=4", "num_experts_per_token=2",
+            "moe_intermediate_size=16", "num_expert_group=1", "topk_group=1", "first_k_dense_replace=1"} +
+           in_three("linear_attention", "full_attention"),
+       true},
+      {"mamba2", {"expand=2", "num_heads=4", "head_dim=16", "state_size=8", "n_groups=2"}},
+      {"nemotron-h",
+       experts("n_routed_experts") + one_group +
+           Sets{"hybrid_override_pattern='M*E'", "mamba_num_heads=4", "mamba_head_dim=8", "n_groups=2",
+                "ssm_state_size=8", "moe_intermediate_size=16", "moe_shared_expert_intermediate_size=16"},
+       true},
+      {"granite-hybrid",
+       experts("num_local_experts") + in_three("mamba", "attention") +
+           Sets{"mamba_expand=2", "mamba_n_heads=4", "mamba_d_head=16", "mamba_n_groups=2", "mamba_d_state=8",
+                "shared_intermediate_size=16"},
+       true},
+      {"falcon-h1",
+       {"mamba_d_ssm=64", "mamba_n_heads=4", "mamba_d_head=16", "mamba_n_groups=2", "mamba_d_state=8"}},
+      {"lfm2-moe",
+       experts("num_experts") + in_three("conv", "full_attention") +
+           Sets{"moe_intermediate_size=16", "num_dense_layers=1"},
+       true},
       {"switch",
        {"num_experts=4", "expert_capacity=8", "num_sparse_encoder_layers=1", "num_sparse_decoder_layers=1",
         "router_jitter_noise=0.1"},
@@ -144,8 +180,9 @@ std::string refusing_key(const Combination& one) {
   const bool sees_groups = router == "expert_choice" || router == "soft",
              drops = router == "capacity" || router == "probability";
   const bool shares = axes.has("expert=2"), cuts = axes.has("expert_tensor=2");
-  const bool biased =
-      family == "deepseek3" || family == "kimi-k2" || family == "glm4-moe" || family == "minimax-m2";
+  const bool biased = family == "deepseek3" || family == "kimi-k2" || family == "glm4-moe" ||
+                      family == "minimax-m2" || family == "kimi-linear" || family == "nemotron-h" ||
+                      family == "lfm2-moe";
   if (biased && router != "auto" && !drops) return "moe.router";
   if (!one.of_family().has_experts && shares) return "parallel.expert";
   if (!one.of_family().has_experts && cuts) return "parallel.expert_tensor";
@@ -295,7 +332,8 @@ class Combinations : public testing::TestWithParam<size_t> {
               fmt::format("optimizer.lr={}", kOptimizers[one.optimizer] == "lion" ? "1e-4" : "3e-3")};
     if (kOptimizers[one.optimizer] == "adamw8bit") sets.emplace_back("optimizer.adamw8bit.min_elements=256");
     for (const char* with_head_dim :
-         {"gemma2", "gemma3", "qwen3", "qwen3-moe", "gpt-oss", "llama4", "mistral", "mixtral", "glm4-moe"})
+         {"gemma2", "gemma3", "qwen3", "qwen3-moe", "gpt-oss", "llama4", "mistral", "mixtral", "glm4-moe",
+          "qwen3-next", "qwen3.5", "qwen3.5-moe", "olmo-hybrid", "nemotron-h", "granite-hybrid", "falcon-h1"})
       if (name == with_head_dim) sets.emplace_back("model.head_dim=8");
     for (const std::string& set : family.sets) sets.push_back("model.override." + set);
     if (encodes)
@@ -316,11 +354,15 @@ class Combinations : public testing::TestWithParam<size_t> {
 
   // Leaves num_key_value_heads out for families that have no such key.
   std::string toml_of(const Combination& one, const std::string& name) const {
-    static const std::set<std::string> kWithout{"gpt2", "olmo",      "t5",        "switch", "bert",
-                                                "neox", "deepseek2", "deepseek3", "kimi-k2"};
+    static const std::set<std::string> kWithout{"gpt2",    "olmo",        "t5",        "switch",
+                                                "bert",    "neox",        "deepseek2", "deepseek3",
+                                                "kimi-k2", "kimi-linear", "mamba2"};
     std::string text = tiny_.toml(name);
-    const std::string heads = "num_key_value_heads = 2\n";
-    if (kWithout.contains(one.of_family().name)) text.erase(text.find(heads), heads.size());
+    for (const std::string heads : {"num_key_value_heads = 2\n", "num_attention_heads = 4\n"}) {
+      const bool absent = heads.starts_with("num_key") ? kWithout.contains(one.of_family().name)
+                                                       : one.of_family().name == std::string_view("mamba2");
+      if (absent) text.erase(text.find(heads), heads.size());
+    }
     return text;
   }
 
@@ -397,7 +439,8 @@ TEST_P(Combinations, TrainAsOneRankOrAreRefusedByKey) {
 INSTANTIATE_TEST_SUITE_P(Families, Combinations, testing::Range(size_t{0}, families().size()),
                          [](const auto& instance) {
                            std::string name = families()[instance.param].name;
-                           std::replace(name.begin(), name.end(), '-', '_');
+                           std::replace_if(
+                               name.begin(), name.end(), [](char c) { return c == '-' || c == '.'; }, '_');
                            return name;
                          });
 
