@@ -144,7 +144,8 @@ std::string refusing_key(const Combination& one) {
   const bool sees_groups = router == "expert_choice" || router == "soft",
              drops = router == "capacity" || router == "probability";
   const bool shares = axes.has("expert=2"), cuts = axes.has("expert_tensor=2");
-  const bool biased = family == "deepseek3" || family == "kimi-k2" || family == "glm4-moe";
+  const bool biased =
+      family == "deepseek3" || family == "kimi-k2" || family == "glm4-moe" || family == "minimax-m2";
   if (biased && router != "auto" && !drops) return "moe.router";
   if (!one.of_family().has_experts && shares) return "parallel.expert";
   if (!one.of_family().has_experts && cuts) return "parallel.expert_tensor";
@@ -296,8 +297,8 @@ class Combinations : public testing::TestWithParam<size_t> {
               fmt::format("optimizer.name='{}'", kOptimizers[one.optimizer]),
               fmt::format("optimizer.lr={}", kOptimizers[one.optimizer] == "lion" ? "1e-4" : "3e-3")};
     if (kOptimizers[one.optimizer] == "adamw8bit") sets.emplace_back("optimizer.adamw8bit.min_elements=256");
-    for (const char* with_head_dim :
-         {"gemma2", "gemma3", "qwen3", "qwen3-moe", "gpt-oss", "llama4", "mistral", "mixtral", "glm4-moe"})
+    for (const char* with_head_dim : {"gemma2", "gemma3", "qwen3", "qwen3-moe", "gpt-oss", "llama4",
+                                      "mistral", "mixtral", "glm4-moe", "minimax-m2"})
       if (name == with_head_dim) sets.emplace_back("model.head_dim=8");
     for (const std::string& set : family.sets) sets.push_back("model.override." + set);
     if (encodes)
