@@ -333,7 +333,8 @@ class Combinations : public testing::TestWithParam<size_t> {
     if (kOptimizers[one.optimizer] == "adamw8bit") sets.emplace_back("optimizer.adamw8bit.min_elements=256");
     for (const char* with_head_dim :
          {"gemma2", "gemma3", "qwen3", "qwen3-moe", "gpt-oss", "llama4", "mistral", "mixtral", "glm4-moe",
-          "qwen3-next", "qwen3.5", "qwen3.5-moe", "olmo-hybrid", "nemotron-h", "granite-hybrid", "falcon-h1"})
+          "minimax-m2", "qwen3-next", "qwen3.5", "qwen3.5-moe", "olmo-hybrid", "nemotron-h", "granite-hybrid",
+          "falcon-h1"})
       if (name == with_head_dim) sets.emplace_back("model.head_dim=8");
     for (const std::string& set : family.sets) sets.push_back("model.override." + set);
     if (encodes)
