@@ -165,7 +165,8 @@ class Programs {
     LayerTime out;
     // Causal kernels skip half of the scores.
     out.scores = rows * static_cast<double>(s_.job.sequence) * (s_.query + s_.value) / wide_rate_;
-    out.matmul = out.input_grad = out.weight_grad = rows * 2 * active / rate_;
+    const double others = s_.tokens * static_cast<double>(s_.layout.context - 1);
+    out.matmul = out.input_grad = out.weight_grad = (rows * 2 * active + others * 2 * s_.expanded) / rate_;
     double experts = 0;
     if (sparse > 0) {
       // Experts of few tokens take as long as reading their weights and writing their gradients.
@@ -312,10 +313,10 @@ class Programs {
       mlp(sparse, static_cast<double>(s_.model.moe.shared * s_.model.moe.width));
   }
 
-  // Keys and values of all ranks, forward once and backward twice.
+  // Keys and values, or latents, of all ranks, forward once and backward twice.
   double context_seconds() const {
     if (s_.layout.context <= 1) return 0;
-    const double bytes = s_.element * s_.tokens * static_cast<double>(s_.layout.context) * s_.keys / s_.t;
+    const double bytes = s_.element * s_.tokens * static_cast<double>(s_.layout.context) * s_.gathered;
     return 3 * exchange(Exchange::kGather, {s_.layout.context, s_.layout.tensor}, bytes);
   }
 

@@ -27,6 +27,9 @@ ProgramShape::ProgramShape(const TrainingJob& of)
     // Projections to the latents are whole on every tensor rank.
     const double down = h * static_cast<double>(latent.query_rank + latent.key_value_rank + latent.rope_dim);
     attention = (counts.attention - down) / t + down;
+    const auto rank = static_cast<double>(latent.key_value_rank);
+    gathered = rank + static_cast<double>(latent.rope_dim);
+    expanded = a * static_cast<double>(latent.nope_dim + latent.value_dim) * rank / t;
   } else {
     query = value = static_cast<double>(model.heads * model.head_dim);
     keys = static_cast<double>(2 * model.kv_heads * model.head_dim);
@@ -36,6 +39,7 @@ ProgramShape::ProgramShape(const TrainingJob& of)
       attention += of_keys - of_keys / t;
       keys *= t / static_cast<double>(model.kv_heads);
     }
+    gathered = keys / t;
   }
 }
 

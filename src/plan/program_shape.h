@@ -20,6 +20,10 @@ struct ProgramShape {
   // Keys with values; with latent attention of all heads. With fewer heads of keys than tensor ranks each rank
   // attends to one.
   double query = 0, keys = 0, value = 0;
+  // What ranks of the context axis gather of each other's tokens for attention: keys and values of a tensor
+  // rank's heads, or latents; and parameters of the projection of latents to these heads, which each of them
+  // then multiplies by the latents of all.
+  double gathered = 0, expanded = 0;
   double attention = 0;     // projections' parameters of a layer on a tensor rank
   double sparse = 0;        // share of the layers with experts
   bool alternates = false;  // layers with and without experts alternate: all have the mean of both

@@ -95,8 +95,8 @@ class Traffic {
     }
     const auto context = static_cast<double>(s_.layout.context);
     if (context > 1) {
-      // Keys and values are gathered, and their gradients summed into shards; then the weights' gradients.
-      const double keys = s_.element * s_.tokens * context * s_.keys / s_.t;
+      // Keys and values, or latents, are gathered, and their gradients summed into shards; then the weights' gradients.
+      const double keys = s_.element * s_.tokens * context * s_.gathered;
       const double shards = s_.layout.zero_stage > 0 ? static_cast<double>(s_.layout.shards) : 1;
       const bool on_context = s_.layout.expert <= (s_.cuts_experts() ? 1 : s_.layout.tensor);
       out.context = others(context) * (s_.m * rank.layers() * (full ? 3 : 2) * keys +

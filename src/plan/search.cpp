@@ -169,7 +169,7 @@ class Search {
       if (rest % context != 0 || (context > 1 && in_.sequence / context < 1024)) break;
       const Layout layout{.tensor = tensor, .context = context};
       if (context > 1 && in_.shape.latent.used() && !in_.space.latent_context) {
-        rule_out(layout, "latent attention does not run with context above 1");
+        rule_out(layout, "formulas do not know latent attention with context above 1 well enough");
         break;
       }
       if (context > 1 && in_.sequence % (2 * context * tensor) != 0) break;

@@ -35,7 +35,7 @@ struct SearchSpace {
   // the shard group has at most that size.
   bool folds_experts = false;
   bool cuts_experts = false;  // the tensor axis may shard the width of each expert instead of sharing experts
-  bool latent_context = true;  // latent attention works with context parallelism
+  bool latent_context = true;  // latent attention may be tried with context parallelism
   // Parts of a micro-batch's rows whose exchanges along the tensor axis overlap matmuls. A rank needs 64 rows
   // for each (program/row_chunks.h).
   std::vector<int64_t> overlap_chunks = {1};

@@ -199,6 +199,20 @@ TEST(Search, CutsExpertsWhereItCostsNoRowsAcrossHosts) {
   EXPECT_NEAR(sent(4, 4) / sent(4, 1), 4, 1e-9) << "the same number of expert ranks";
 }
 
+// Of each further micro-batch a rank sends its half of 512 + 64 numbers a token and layer, and as many of
+// their gradients.
+TEST(Search, ContextRanksGatherLatents) {
+  const auto sent = [](double micro_batches) {
+    const TrainingJob job{
+        .shape = kDeepSeekV3,
+        .layout =
+            {.tensor = 8, .context = 2, .data = 4, .expert = 8, .shards = 4, .micro_batches = micro_batches},
+        .sequence = 4096};
+    return program_traffic(job, cluster("h100-sxm")).context;
+  };
+  EXPECT_NEAR((sent(3) - sent(2)) / (61 * 2.0 * 2 * 2048 * (512 + 64)), 1, 1e-9);
+}
+
 TEST(Search, AFixedDegreeLeavesRanksForTheOthers) {
   SearchRequest request = request_for(kShape8b, 64, 512);
   request.fixed = {.context = 2};
