@@ -22,7 +22,6 @@ using graph::Init;
 using graph::ParameterRole;
 using graph::Placement;
 
-const Placement kWhole = Placement::replicated();
 const Placement kRows = Placement::sharded(0);
 const Placement kHeads = Placement::sharded(1);
 
