@@ -54,7 +54,7 @@ TEST(Recipes, HistoriesContinueOnOtherLayouts) {
                           fmt::format("training.steps={}", steps)} +
                      sets;
     FaultyFileSystem quick;
-    train_on_threads({.config = tiny.config(all), .files = &quick, .accept_changes = true}, ranks,
+    train_on_threads({.config = tiny.config(all), .accept_changes = true, .files = &quick}, ranks,
                      [] { return false; });
   };
   train({}, 1, 1);
