@@ -20,7 +20,7 @@ void load_checked(const TensorSource& source, const Manifest& manifest,
   load_tensors(source, views, {.ignore = std::move(ignore), .checksums = &expected, .rank = rank});
 }
 
-// The views of states that a file of an optimizer has; those that a run may have newly stay as they are.
+// The views of states that a file of an optimizer has; those that a run may have newly do not change.
 // ConfigError for moments that it has in other terms.
 std::vector<MutableTensorView> states_in(const TensorSource& source,
                                          std::span<const MutableTensorView> views) {

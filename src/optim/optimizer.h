@@ -100,7 +100,7 @@ enum class StateLayout : uint8_t {
 // nothing until then. Compensations of rounding (storage.h), histories of scales (quantize/delayed.h).
 inline constexpr std::array<std::string_view, 4> kOptionalStates{"compensation", "history_input",
                                                                  "history_weight", "history_gradient"};
-// `name` is that of a state, alone or before `separator` in the name of its value or tensor.
+// `name`: of a state, or of its value or tensor, which begins with it and `separator`.
 bool is_optional_state(std::string_view name, char separator);
 
 // A state, named "NAME.PARAMETER", or "NAME.PARAMETER[FIRST:END]" if it is for some of the rows. The value

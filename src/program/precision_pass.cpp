@@ -118,7 +118,7 @@ class PrecisionPass {
   }
 
   // After a step, the history takes what ranks have found. A `role` that outlives micro-batches: kMetric, over which they
-  // accumulate it, or kEncoded, for what is found once after each update.
+  // accumulate it, or kEncoded, if it is found once after each update.
   void follow(ValueId history, ValueId found, Role role) {
     Value& value = graph_.value(found);
     value.role = role;

@@ -76,7 +76,7 @@ class ScaleRule {
   // each row. quantize() takes it as given, so that ranks can agree on it and history can provide it.
   enum class Needs : uint8_t { kNothing, kTensor, kRows };
   Needs needs() const;
-  // What it needs is not of this tensor, but of those in its place in earlier steps.
+  // The magnitude that it needs is not of this tensor, but of those in its place in earlier steps.
   bool is_delayed() const { return kind_ == Kind::kDelayed; }
 
   // The scale of one block: as stored, and what values are multiplied with or (`divides`) divided by.

@@ -135,7 +135,7 @@ class Steps {
       wanted.insert(wanted.begin(), *std::max_element(wanted.begin(), wanted.end()));
       const std::vector<float> now = history(name);
       EXPECT_EQ(now, wanted) << name;
-      // Weights are quantised after the update, with what is in force then.
+      // Weights are quantised after the update, with the scale in force then.
       const bool is_weight = name.starts_with("history_weight."),
                  is_gradient = name.starts_with("history_gradient.");
       const float in_force = is_weight ? now[0] : state[0], largest = is_gradient ? 57344.0f : 448.0f;

@@ -21,7 +21,7 @@ float float_of(const nlohmann::json& bits) {
   return std::bit_cast<float>(bits.get<uint32_t>());
 }
 
-// As the script makes that of a step.
+// As the Python script makes that of a step.
 std::vector<float> matrix_of(const nlohmann::json& file, size_t step) {
   const RandomKey key{file["seed"].get<uint64_t>(), file["stream"].get<uint32_t>()};
   std::vector<float> x(file["rows"].get<size_t>() * file["columns"].get<size_t>());
@@ -103,7 +103,7 @@ TEST(Delayed, HistoryByHand) {
   EXPECT_EQ(ScaleRule::delayed(Format::kE4M3).scale_of(0).applied, 1.0f) << "nothing seen yet";
 }
 
-// What it finds is of all that it is called for, in both orders of tiles, and NaN wins.
+// It finds the greatest magnitude of several calls, in both orders of tiles, and NaN wins.
 TEST(Delayed, FindsTheGreatestOverSeveralCalls) {
   const Treatment treatment{ScaleRule::delayed(Format::kE5M2)};
   float found = 0;

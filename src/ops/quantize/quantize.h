@@ -26,7 +26,7 @@ struct QuantizeAttrs {
   // How ranks cut the columns of x, after localize(): a column's random bits follow from its number in the whole.
   std::optional<graph::Cut> columns = {};
   graph::Axis axis = graph::Axis::kTensor;  // that they are cut along
-  // Where scales do not follow from x itself: ranks that each give the greatest magnitude of what they have of x,
+  // Where scales do not follow from x itself: ranks that each give the greatest magnitude of their part of x,
   // concatenated; 1 after localize(). 0: none does.
   int64_t greatest_parts = 0;
   bool operator==(const QuantizeAttrs&) const = default;

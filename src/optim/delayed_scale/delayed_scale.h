@@ -6,7 +6,7 @@
 namespace strata::optim {
 
 // Rolls the greatest magnitude of the step's tensor into its history, once for all micro-batches. A step that is skipped
-// leaves the history as it is: its values are not to be learned from.
+// changes no history: its values do not count.
 struct FollowHistory {
   template <template <typename> class Of>
   struct In {
