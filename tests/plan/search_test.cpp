@@ -199,7 +199,7 @@ TEST(Search, CutsExpertsWhereItCostsNoRowsAcrossHosts) {
   EXPECT_NEAR(sent(4, 4) / sent(4, 1), 4, 1e-9) << "the same number of expert ranks";
 }
 
-// Of each further micro-batch a rank sends its half of 512 + 64 numbers a token and layer, and as many of
+// Of each further micro-batch a rank sends its half of 512 + 64 numbers a token and layer, and the same number of
 // their gradients.
 TEST(Search, ContextRanksGatherLatents) {
   const auto sent = [](double micro_batches) {
