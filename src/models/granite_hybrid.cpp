@@ -118,9 +118,8 @@ std::vector<TensorRow> tensors(const ModelConfig& config) {
         2 * (shared ? experts.shared_size : config.intermediate_size));
     add("shared_mlp.output_linear", shared ? "ffn.shared.down" : "ffn.down", 0, width);
     if (!shared) continue;
-    add("block_sparse_moe.router.layer", "ffn.router", 0, experts.router_rows());
-    if (experts.router == Experts::Router::kTwoLevel)
-      add("block_sparse_moe.router.groups", "ffn.router_groups", 0, experts.route.groups);
+    add_router_rows(experts, file + "block_sparse_moe.router.layer", file + "block_sparse_moe.router.groups",
+                    ours, list);
     const auto all = [&](const char* name, const char* parameter, int64_t rows) {
       list.push_back({.file_name = file + "block_sparse_moe." + name + ".weight",
                       .parameter = ours + parameter + ".weight",

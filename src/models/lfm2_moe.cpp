@@ -117,7 +117,7 @@ std::vector<TensorRow> tensors(const ModelConfig& config) {
       add_ffn("feed_forward", "ffn", 0, config.intermediate_size);
       continue;
     }
-    add("feed_forward.gate", "ffn.router", 0, experts.count);
+    add_router_rows(experts, file + "feed_forward.gate", file + "feed_forward.gate_groups", ours, list);
     if (experts.router_bias)
       list.push_back({file + "feed_forward.expert_bias", ours + "ffn.router.bias", 0, experts.count});
     for (int64_t e = 0; e < experts.count; ++e)

@@ -354,4 +354,11 @@ bool llama_ignores(const ModelConfig& config, std::string_view name) {
   return name.ends_with("rotary_emb.inv_freq") || (config.tied && name == "lm_head.weight");
 }
 
+void add_router_rows(const Experts& experts, const std::string& scores, const std::string& groups,
+                     const std::string& ours, std::vector<TensorRow>& list) {
+  list.push_back({scores + ".weight", ours + "ffn.router.weight", 0, experts.router_rows()});
+  if (experts.router == Experts::Router::kTwoLevel)
+    list.push_back({groups + ".weight", ours + "ffn.router_groups.weight", 0, experts.route.groups});
+}
+
 }  // namespace strata::models

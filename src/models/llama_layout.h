@@ -65,6 +65,10 @@ std::vector<TensorRow> hybrid_tensors(const ModelConfig& config, const DeltaName
 std::vector<TensorRow> llama_tensors_with_experts(const ModelConfig& config, const ExpertNames& names = {});
 // The same with q, k and v in one tensor, gate and up in another (Phi-3).
 std::vector<TensorRow> fused_llama_tensors(const ModelConfig& config);
+// Of a layer whose parameters begin with `ours`: the rows of a router without biases in the tensor `scores`, and those of
+// groups, which only two levels have, in `groups`. Names are without ".weight".
+void add_router_rows(const Experts& experts, const std::string& scores, const std::string& groups,
+                     const std::string& ours, std::vector<TensorRow>& list);
 // Whether a tensor is ignored: rotary tables, and the copy of a tied head.
 bool llama_ignores(const ModelConfig& config, std::string_view name);
 

@@ -140,7 +140,7 @@ const std::vector<FamilySets>& families() {
        {"mamba_d_ssm=64", "mamba_n_heads=4", "mamba_d_head=16", "mamba_n_groups=2", "mamba_d_state=8"}},
       {"lfm2-moe",
        experts("num_experts") + in_three("conv", "full_attention") +
-           Sets{"moe_intermediate_size=16", "num_dense_layers=1"},
+           Sets{"moe_intermediate_size=16", "num_dense_layers=1", "use_expert_bias=false"},
        true},
       {"switch",
        {"num_experts=4", "expert_capacity=8", "num_sparse_encoder_layers=1", "num_sparse_decoder_layers=1",
@@ -181,8 +181,7 @@ std::string refusing_key(const Combination& one) {
              drops = router == "capacity" || router == "probability";
   const bool shares = axes.has("expert=2"), cuts = axes.has("expert_tensor=2");
   const bool biased = family == "deepseek3" || family == "kimi-k2" || family == "glm4-moe" ||
-                      family == "minimax-m2" || family == "kimi-linear" || family == "nemotron-h" ||
-                      family == "lfm2-moe";
+                      family == "minimax-m2" || family == "kimi-linear" || family == "nemotron-h";
   if (biased && router != "auto" && !drops) return "moe.router";
   if (!one.of_family().has_experts && shares) return "parallel.expert";
   if (!one.of_family().has_experts && cuts) return "parallel.expert_tensor";
