@@ -75,6 +75,7 @@ struct ModelTable {
   Auto<double> mtp_loss_weight;                                       // auto: ModelConfig::predict_weight
   ConfigValue overrides{.data = ConfigValue::Table{}, .origin = {}};  // [model.override], as written
   bool allow_leaking_routing = false;
+  Auto<layers::Settings::Indexer> indexer;  // auto: sparse, of models that have one
 };
 
 struct TokenizerTrainTable {

@@ -92,6 +92,10 @@ inline Names<layers::ContextKind> names_of(layers::ContextKind) {
   using enum layers::ContextKind;
   return {{kAllGather, "all_gather"}, {kRing, "ring"}, {kUlysses, "ulysses"}};
 }
+inline Names<layers::Settings::Indexer> names_of(layers::Settings::Indexer) {
+  using enum layers::Settings::Indexer;
+  return {{kDense, "warmup"}, {kSparse, "sparse"}};
+}
 inline Names<Dispatch> names_of(Dispatch) {
   return {{Dispatch::kFlat, "flat"}, {Dispatch::kTwoLevel, "two_level"}};
 }

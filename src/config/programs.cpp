@@ -159,6 +159,7 @@ program::Compiled compile_run(const RunConfig& config, const models::ModelConfig
   if (splits_backward(options.pipeline) || some_split) options.backward = program::Backward::kSplit;
   options.sequence_parallel = config.parallel.sequence;
   options.context_kind = config.parallel.context_kind;
+  options.indexer = config.model.indexer.value_or(layers::Settings::Indexer::kSparse);
   options.experts = expert_layout(config, host_ranks);
   options.gathers_narrow = config.precision.gather == "bf16";
   options.zero = static_cast<int>(config.parallel.zero.value_or(0));

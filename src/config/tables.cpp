@@ -74,6 +74,9 @@ TableSpec model_table() {
                     ResumeClass::kAccept),
           key("allow_leaking_routing", &ModelTable::allow_leaking_routing,
               "Allow a model whose routing depends on later tokens or on other sequences."),
+          key("indexer", &ModelTable::indexer,
+              "Of models with an indexer (index_topk in config.json): warmup, attention reads all keys and all but the "
+              "indexer is frozen; sparse, attention reads the keys that the indexer chooses."),
           key("override", &ModelTable::overrides, "Any config.json key of the family."),
       });
 }

@@ -156,7 +156,8 @@ class Checker {
                                                  "mup_base_hidden_size",
                                                  "mup_base_head_dim",
                                                  "mtp_loss_weight",
-                                                 "allow_leaking_routing"};
+                                                 "allow_leaking_routing",
+                                                 "indexer"};
     return !others.contains(name);
   }
 

@@ -28,6 +28,7 @@ std::string_view name_of(ParameterRole role) {
                                                 "cross-attention key and value",
                                                 "latent input",
                                                 "latent up-projection",
+                                                "indexer",
                                                 "attention output",
                                                 "decay input",
                                                 "convolution",
@@ -58,7 +59,7 @@ std::string_view name_of(Phase phase) {
 std::string_view name_of(MetricKind kind) {
   static constexpr std::string_view kNames[] = {
       "loss_sum",       "token_count",      "token_loss",         "token_greedy",
-      "loss_terms",     "balance_loss_sum", "router_z_loss_sum",  "router_squares",
+      "loss_terms",     "balance_loss_sum", "router_z_loss_sum",  "indexer_loss_sum", "router_squares",
       "expert_tokens",  "expert_kept",      "expert_rounds",      "hyper",
       "updates",        "grad_norm",        "param_norm",         "guard_history",
       "loss_scale",     "decision",         "statistics_mask",    "statistics",

@@ -173,6 +173,7 @@ enum class ParameterRole : uint8_t {
   kCrossKeyValue,    //   [k | v], which the encoder's tokens pass
   kLatentIn,         // of latent attention: into latents, or into queries that have none,
   kLatentUp,         //   from latents to heads
+  kIndexer,          // scores of keys, by which sparse attention chooses some
   kAttentionOut,     // back into the residual stream, of all kinds of attention and recurrence
   kDecayIn,          // decays and steps of a recurrence, and low-rank gates
   kConvolution,      // short convolutions, [channels, taps]
@@ -222,12 +223,16 @@ struct Parameter {
   ParameterRole role = ParameterRole::kBias;
   int32_t layer = kNone;    // the model's block that it is in; kNone outside
   bool of_encoder = false;  // belongs to the encoder of an encoder–decoder
+  bool of_indexer = false;  // belongs to an indexer of sparse attention
+  bool is_frozen = false;   // stays as it is in this run, bit for bit
   Sharing sharing = {};
   Part part = {};
   Balance balance = {};
 
-  // By an optimizer and a gradient. A bias that is moved by its loads has neither.
-  bool is_trained() const { return role != ParameterRole::kRouterBias; }
+  // One of an optimizer, and not a bias that is moved by its loads.
+  bool is_weight() const { return role != ParameterRole::kRouterBias; }
+  // By an optimizer and a gradient.
+  bool is_trained() const { return is_weight() && !is_frozen; }
 };
 
 struct Metric {

@@ -18,6 +18,7 @@ enum class MetricKind : uint8_t {
   // Auxiliary losses of models with experts, including their coefficients.
   kBalanceLossSum,  // f64[1], in terms of the main loss
   kRouterZLossSum,  // f64[1], in terms of the main loss
+  kIndexerLossSum,  // f64[1], of the indexers of sparse attention, over all layers and tokens with a target
   // Metrics of a layer with experts; index: the layer.
   kRouterSquares,  // f64[1], squares of log sum exp of the router's logits
   kExpertTokens,   // i64[experts], token-expert pairs that the router asked for

@@ -87,7 +87,7 @@ void shard_parameters(Graph& graph, int stage, const PaddingOf& padding_of) {
   if (!is_on(graph, stage)) return;
   std::vector<bool> is_sharded(static_cast<size_t>(graph.value_count()), false);
   for (const Parameter& parameter : graph.parameters()) {
-    if (!parameter.is_trained()) continue;  // a few numbers, and no optimizer's
+    if (!parameter.is_weight()) continue;  // a few numbers, and no optimizer's
     Value& value = graph.value(parameter.value);
     if (value.placements[Axis::kShard].kind == Placement::Kind::kSharded) continue;  // experts
     value.placements.set(Axis::kShard, Placement::sharded(0));
@@ -107,7 +107,7 @@ void scatter_gradients(Graph& graph, int stage) {
   std::map<ValueId, ValueId> shard_of;
   for (Parameter& parameter : graph.parameters()) {
     const Value& weight = graph.value(parameter.value);
-    if (weight.sharding.padding.axis != Axis::kShard) continue;
+    if (weight.sharding.padding.axis != Axis::kShard || !parameter.is_trained()) continue;
     const ValueId terms = parameter.gradient;
     Value shard = graph.value(terms);
     shard.placements.set(Axis::kShard, Placement::sharded(0));

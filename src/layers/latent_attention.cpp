@@ -50,16 +50,16 @@ ops::Latents latents_of(Context& context, const LatentAttentionSpec& spec, Value
   return latents;
 }
 
-ValueId queries_of(Context& context, const LatentAttentionSpec& spec, ValueId x,
-                   const ops::Latents& latents) {
+// `from`: their latent, or hidden states, all rows.
+ValueId queries_of(Context& context, const LatentAttentionSpec& spec, ValueId from) {
   const LatentDims& dims = spec.dims;
   const bool of_latent = dims.query_rank > 0;
-  const ValueId q = linear(context,
-                           {.name = spec.name + ".q",
-                            .role = of_latent ? ParameterRole::kLatentUp : ParameterRole::kLatentIn,
-                            .inputs = of_latent ? dims.query_rank : spec.hidden_size,
-                            .outputs = spec.heads * dims.head_dim()},
-                           of_latent ? latents.query : x);
+  const ValueId q = projected(context,
+                              {.name = spec.name + ".q",
+                               .role = of_latent ? ParameterRole::kLatentUp : ParameterRole::kLatentIn,
+                               .inputs = of_latent ? dims.query_rank : spec.hidden_size,
+                               .outputs = spec.heads * dims.head_dim()},
+                              from);
   if (spec.rope_table == kNone) return q;
   return graph::add<ops::Rope>(
              context.graph,
@@ -91,29 +91,122 @@ ValueId keys_values_of(Context& context, const LatentAttentionSpec& spec, ops::L
       .keys_values;
 }
 
-// Attention over sequences. The rotated part of keys is whole on the tensor axis.
-ValueId attend(Context& context, const LatentAttentionSpec& spec, ValueId q, const ops::Latents& latents,
-               const ops::LatentAttrs& attrs) {
+ops::AttentionOptions options_of(const Context& context, const LatentAttentionSpec& spec,
+                                 const ops::LatentAttrs& attrs) {
+  return {.attrs = {.head_dim = attrs.head_dim(),
+                    .sequence_length = context.rows.length,
+                    .scale = spec.scale,
+                    .value_dim = attrs.value_dim},
+          .kv_end = context.inputs.kv_end};
+}
+
+// Queries of a rank's heads, and the latents, whose rotated part is whole on the tensor axis.
+struct Heads {
+  ValueId q;
+  ops::Latents latents;
+  ops::LatentAttrs attrs;
+};
+
+// Attention over sequences, to all keys.
+ValueId attend(Context& context, const LatentAttentionSpec& spec, const Heads& heads) {
   Graph& graph = context.graph;
-  const int64_t length = context.rows.length;
   const ValueId kv_begin = context.inputs.batch[Column::kKvBegin];
-  const ops::AttentionOptions options{.attrs = {.head_dim = attrs.head_dim(),
-                                                .sequence_length = length,
-                                                .scale = spec.scale,
-                                                .value_dim = attrs.value_dim},
-                                      .kv_end = context.inputs.kv_end};
+  const ops::AttentionOptions options = options_of(context, spec, heads.attrs);
   const bool shared = shares_sequences(context);
   const ContextKind kind = context.settings.context_kind;
   if (shared && kind != ContextKind::kUlysses) {
-    const ValueId kv = keys_values_of(context, spec, latents, attrs);
-    return kind == ContextKind::kRing ? ops::ring_attention(graph, q, kv, kv_begin, options)
-                                      : ops::context_attention(graph, q, kv, kv_begin, length, options);
+    const ValueId kv = keys_values_of(context, spec, heads.latents, heads.attrs);
+    return kind == ContextKind::kRing
+               ? ops::ring_attention(graph, heads.q, kv, kv_begin, options)
+               : ops::context_attention(graph, heads.q, kv, kv_begin, context.rows.length, options);
   }
-  const ValueId kv = linear(context, up_of(spec), latents.key_value);
+  const ValueId kv = linear(context, up_of(spec), heads.latents.key_value);
   const ValueId qkv =
-      graph::add<ops::LatentHeads>(graph, {.q = q, .kv = kv, .rotated = latents.rotated}, attrs).qkv;
+      graph::add<ops::LatentHeads>(graph, {.q = heads.q, .kv = kv, .rotated = heads.latents.rotated},
+                                   heads.attrs)
+          .qkv;
   return shared ? shared_attention(context, spec.name, qkv, kv_begin, options)
                 : ops::attention(graph, qkv, kv_begin, options);
+}
+
+void require_indexer_layout(const Context& context, const LatentAttentionSpec& spec) {
+  if (!shares_sequences(context) || context.settings.context_kind == ContextKind::kAllGather) return;
+  throw ConfigError(
+      "[{0}] with {0} = \"{1}\" no rank of {2} has all keys, of which the indexer of {3} chooses; take "
+      "\"all_gather\"",
+      context.words.context_kind, name_of(context.settings.context_kind), context.words.context, spec.name);
+}
+
+IndexerSpec indexer_of(const LatentAttentionSpec& spec) {
+  return {.name = spec.name + ".indexer",
+          .hidden_size = spec.hidden_size,
+          .query_rank = spec.dims.query_rank,
+          .dims = *spec.indexer,
+          .rope_table = spec.rope_table};
+}
+
+// Attention over sequences, to the keys that have been chosen. `scores`: of the block's own indexer, if it has one.
+ValueId attend_to_chosen(Context& context, const LatentAttentionSpec& spec, const Heads& heads,
+                         const Indexed* scores) {
+  Graph& graph = context.graph;
+  const bool learns = scores != nullptr && context.settings.trains_indexer;
+  const ValueId chosen = context.results.chosen;
+  const auto attended = graph::add<ops::SparseAttention>(
+      graph,
+      {.q = heads.q, .kv = keys_values_of(context, spec, heads.latents, heads.attrs), .chosen = chosen},
+      {.head_dim = heads.attrs.head_dim(),
+       .value_dim = heads.attrs.value_dim,
+       .sequence_length = context.rows.length,
+       .kv_length = context.rows.length,
+       .scale = spec.scale,
+       .mass = learns});
+  if (learns)
+    add_indexer_loss(context, indexer_of(spec), *scores, {.chosen = chosen, .mass = attended.mass});
+  return attended.out;
+}
+
+// Attention over sequences to all keys, from which the indexer learns.
+ValueId attend_and_teach(Context& context, const LatentAttentionSpec& spec, const Heads& heads,
+                         const Indexed& scores) {
+  Graph& graph = context.graph;
+  const ValueId kv_begin = context.inputs.batch[Column::kKvBegin];
+  const ops::AttentionOptions options = options_of(context, spec, heads.attrs);
+  ValueId keys_values = kNone;
+  ops::AttendedIds attended{};
+  if (shares_sequences(context)) {
+    keys_values = keys_values_of(context, spec, heads.latents, heads.attrs);
+    attended =
+        ops::context_attended(graph, heads.q, keys_values, kv_begin, context.rows.length, options);
+  } else {
+    const ValueId kv = linear(context, up_of(spec), heads.latents.key_value);
+    const ValueId rotated = heads.latents.rotated;
+    keys_values =
+        graph::add<ops::LatentKeys>(graph, {.kv = kv, .rotated = rotated}, heads.attrs).keys_values;
+    const auto qkv =
+        graph::add<ops::LatentHeads>(graph, {.q = heads.q, .kv = kv, .rotated = rotated}, heads.attrs).qkv;
+    attended = ops::attended(graph, qkv, kv_begin, options);
+  }
+  add_indexer_loss(context, indexer_of(spec), scores,
+                   {.q = heads.q,
+                    .kv = keys_values,
+                    .lse = attended.lse,
+                    .head_dim = heads.attrs.head_dim(),
+                    .scale = spec.scale});
+  return attended.out;
+}
+
+// Attention to the caches.
+ValueId attend_to_caches(Context& context, const LatentAttentionSpec& spec, Heads heads) {
+  const LatentDims& dims = spec.dims;
+  heads.attrs.sequence_length = context.rows.length;
+  heads.attrs.scale = spec.scale;
+  heads.latents.key_value = gathered(context, heads.latents.key_value);
+  const ValueId cached =
+      cache(context, spec.name + ".latents", context.rows.cache_capacity, dims.rank + dims.rotary_dim, false);
+  return ops::cached_latent_attention(
+      context.graph, heads.q, heads.latents, projection_weight(context, up_of(spec)),
+      {cached, context.inputs.cache_position, context.inputs.cache_slot, context.results.chosen},
+      heads.attrs);
 }
 
 }  // namespace
@@ -121,29 +214,36 @@ ValueId attend(Context& context, const LatentAttentionSpec& spec, ValueId q, con
 ValueId latent_attention(Context& context, const LatentAttentionSpec& spec, ValueId x) {
   require_layout(context, spec);
   const LatentDims& dims = spec.dims;
-  ops::Latents latents = latents_of(context, spec, x);
-  const ValueId q = queries_of(context, spec, x, latents);
-  ops::LatentAttrs attrs{dims.plain_dim, dims.rotary_dim, dims.value_dim};
-  latents.rotated = gathered(context, latents.rotated);
-  ValueId attended = kNone;
-  if (context.mode == Mode::kSequences) {
-    attended = attend(context, spec, q, latents, attrs);
+  Heads heads{.latents = latents_of(context, spec, x),
+              .attrs = {dims.plain_dim, dims.rotary_dim, dims.value_dim}};
+  const ValueId of_queries = gathered(context, dims.query_rank > 0 ? heads.latents.query : x);
+  heads.q = queries_of(context, spec, of_queries);
+  heads.latents.rotated = gathered(context, heads.latents.rotated);
+
+  const bool is_sparse = spec.indexer && context.settings.indexer == Settings::Indexer::kSparse;
+  std::optional<Indexed> scores;
+  if (spec.indexer) require_indexer_layout(context, spec);
+  if (spec.indexer && spec.has_own_indexer && (is_sparse || context.settings.trains_indexer)) {
+    scores = indexed(context, indexer_of(spec), x, of_queries);
+    if (is_sparse) context.results.chosen = chosen_keys(context, indexer_of(spec), *scores);
+  }
+
+  ValueId out = kNone;
+  if (context.mode != Mode::kSequences) {
+    out = attend_to_caches(context, spec, heads);
+  } else if (is_sparse) {
+    out = attend_to_chosen(context, spec, heads, scores ? &*scores : nullptr);
+  } else if (scores) {
+    out = attend_and_teach(context, spec, heads, *scores);
   } else {
-    attrs.sequence_length = context.rows.length;
-    attrs.scale = spec.scale;
-    latents.key_value = gathered(context, latents.key_value);
-    const ValueId cached = cache(context, spec.name + ".latents", context.rows.cache_capacity,
-                                 dims.rank + dims.rotary_dim, false);
-    attended = ops::cached_latent_attention(
-        context.graph, q, latents, projection_weight(context, up_of(spec)),
-        {cached, context.inputs.cache_position, context.inputs.cache_slot}, attrs);
+    out = attend(context, spec, heads);
   }
   return attention_out(context,
                        {.name = spec.name,
                         .inputs = spec.heads * dims.value_dim,
                         .hidden_size = spec.hidden_size,
                         .bias = spec.bias},
-                       attended);
+                       out);
 }
 
 }  // namespace strata::layers

@@ -1,6 +1,9 @@
 // Multi-head latent attention (ops/latent_attention/latent_attention.h) as a block of a model.
 #pragma once
 
+#include <optional>
+
+#include "layers/indexer.h"
 #include "layers/layers.h"
 
 namespace strata::layers {
@@ -26,6 +29,10 @@ struct LatentAttentionSpec {
   ValueId rope_table = kNone;  // kNone: nothing rotates, and all heads share that part of a key all the same
   bool adjacent_pairs = true;  // ops::RopeAttrs
   double scale = 1;            // of scores
+  // Attends to the keys that an indexer chooses: its own, NAME.indexer.*, or, without one, that of the last layer before
+  // that has one.
+  std::optional<IndexerDims> indexer = {};
+  bool has_own_indexer = true;
 };
 // Projections to latents, their norms, projections to heads, rotary embedding, attention, output projection.
 // On the tensor axis ranks shard the heads, and each has all latents. In kCached mode the cache stores

@@ -247,7 +247,7 @@ ValueId projection_weight(Context& context, const LinearSpec& spec) {
 
 ValueId projected(Context& context, const LinearSpec& spec, ValueId x) {
   const auto [weight, bias] = add_projection(context, spec);
-  return ops::linear(context.graph, x, weight, bias);
+  return ops::linear(context.graph, x, weight, bias, spec.attrs);
 }
 
 ValueId linear(Context& context, const LinearSpec& spec, ValueId x) {
@@ -255,9 +255,9 @@ ValueId linear(Context& context, const LinearSpec& spec, ValueId x) {
   const auto [weight, bias] = add_projection(context, spec);
   if (spec.parallel == Parallel::kColumn) x = gathered(context, x);
   if (spec.parallel != Parallel::kRow || context.graph.mesh().size(Axis::kTensor) == 1)
-    return ops::linear(context.graph, x, weight, bias);
+    return ops::linear(context.graph, x, weight, bias, spec.attrs);
   // The bias counts once, and not once a term.
-  const ValueId y = reduced(context, ops::linear(context.graph, x, weight));
+  const ValueId y = reduced(context, ops::linear(context.graph, x, weight, kNone, spec.attrs));
   return bias == kNone ? y : graph::add<ops::AddRow>(context.graph, {.x = y, .table = bias}).y;
 }
 
@@ -534,19 +534,33 @@ ValueId ffn(Context& context, const FfnSpec& spec, ValueId x) {
   return ops::scale_parts(context.graph, down, {spec.out_multiplier});
 }
 
-ValueId received(Context& context, std::string name, int64_t width) {
+namespace {
+
+// Rows of the batch's parts.
+Value received_rows(const Context& context, std::string name, DType dtype, int64_t width) {
   const graph::Mesh& mesh = context.graph.mesh();
   Value value;
   value.name = std::move(name);
-  value.dtype = context.settings.activations;
+  value.dtype = dtype;
   value.shape = {context.rows.sequences * context.rows.length, width};
   value.placements = placed(mesh, {Axis::kReplicate, Axis::kShard}, kRows);
   if (context.settings.share_sequences && mesh.size(Axis::kContext) > 1)
     value.placements.set(Axis::kContext, kRows);
-  if (context.settings.sequence_parallel && mesh.size(Axis::kTensor) > 1)
-    value.placements.set(Axis::kTensor, kRows);
   value.passage = graph::Value::Passage::kReceived;
+  return value;
+}
+
+}  // namespace
+
+ValueId received(Context& context, std::string name, int64_t width) {
+  Value value = received_rows(context, std::move(name), context.settings.activations, width);
+  if (context.settings.sequence_parallel && context.graph.mesh().size(Axis::kTensor) > 1)
+    value.placements.set(Axis::kTensor, kRows);
   return context.graph.add_value(std::move(value));
+}
+
+ValueId received_choice(Context& context, std::string name, int64_t count) {
+  return context.graph.add_value(received_rows(context, std::move(name), DType::kI32, count));
 }
 
 ValueId embedding_table(Context& context, const std::string& name, ParameterRole role, int64_t rows,

@@ -14,6 +14,7 @@
 #include "layers/moe_spec.h"
 #include "layers/words.h"
 #include "ops/attention/attention.h"
+#include "ops/linear/linear.h"
 #include "ops/norm/norm.h"
 #include "ops/router/router.h"
 #include "ops/temper/temper.h"
@@ -91,6 +92,10 @@ struct Settings {
   ContextKind context_kind = ContextKind::kAllGather;
   // Whether blocks with experts add the losses that keep these balanced, and count the tokens of each.
   bool trains_experts = false;
+  // Of models with an indexer (layers/indexer.h): attention to all keys, while the indexer learns what it attends to,
+  // or to the keys that the indexer chooses.
+  enum class Indexer : uint8_t { kDense, kSparse } indexer = Indexer::kSparse;
+  bool trains_indexer = false;  // whether its loss is added
   ExpertLayout expert_layout = {};
   // Whether layers that predict further tokens are built, where the model has any: they are trained, and
   // nothing else reads them.
@@ -114,6 +119,8 @@ struct Inputs {
 struct Results {
   // Losses, each in terms of the main one (graph::WeightedLoss::in_main_terms).
   std::vector<ValueId> losses = {};
+  // i32[N, count], what the indexer of the last layer that has one has chosen (ops/sparse_attention).
+  ValueId chosen = kNone;
   // Sums of the loads of several layers, with MoeSpec::pool_layers.
   ops::RouterSumsOf pooled = {kNone, kNone};
   int64_t pooled_layers = 0;
@@ -162,6 +169,7 @@ struct LinearSpec {
     kReplicated,  // reads and returns hidden states: every rank has the whole weight
   } parallel = Parallel::kColumn;
   std::vector<int64_t> segments = {};  // parts of the outputs
+  ops::LinearAttrs attrs = {};
 };
 ValueId linear(Context& context, const LinearSpec& spec, ValueId x);
 // linear() of kColumn where x is gathered() already, for several projections of one x.
@@ -294,7 +302,7 @@ struct StackSpec {
   NormSpec norm;
   AttentionSpec attention;
   // Replaces `attention` if set.
-  std::function<ValueId(Context&, const std::string& name, ValueId x)> other_attention = {};
+  std::function<ValueId(Context&, int64_t layer, const std::string& name, ValueId x)> other_attention = {};
   // Where layers differ. By layer; empty: all have attention and an FFN.
   std::vector<LayerKind> kinds = {};
   // The mixers of kinds that are not attention, named layers.I.mixer.
@@ -334,6 +342,8 @@ ValueId end_of_stack(Context& context, const StackSpec& spec, Stream stream);
 ValueId joined(Context& context, Stream stream);
 // Hidden states that another rank sends.
 ValueId received(Context& context, std::string name, int64_t width);
+// An indexer's choice that another rank sends, Results::chosen.
+ValueId received_choice(Context& context, std::string name, int64_t count);
 // What a decoder's stack reads of an encoder, of all its layers, into the caches; kEncoderPrefill only.
 void store_encoder(Context& context, const StackSpec& spec, ValueId encoded);
 

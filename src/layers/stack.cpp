@@ -24,7 +24,7 @@ struct Block {
     return layers::norm(context, norm, x, residual);
   }
   ValueId attention(ValueId x) const {
-    if (spec.other_attention) return spec.other_attention(context, name("attention"), x);
+    if (spec.other_attention) return spec.other_attention(context, layer, name("attention"), x);
     AttentionSpec attention =
         spec.is_windowed && spec.is_windowed(layer) ? spec.window_attention : spec.attention;
     if (spec.is_unrotated && spec.is_unrotated(layer)) attention.rope_table = kNone;

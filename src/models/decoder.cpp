@@ -13,6 +13,7 @@
 #include "ops/elementwise/elementwise.h"
 #include "ops/predict/predict.h"
 #include "ops/relative_bias/relative_bias.h"
+#include "ops/sparse_attention/sparse_attention.h"
 
 namespace strata::models {
 namespace {
@@ -62,7 +63,7 @@ double score_growth(const ops::RopeScaling& rope) {
 
 // Latent attention in all layers of the stack, rotated as its attention is.
 void attend_to_latents(const ModelConfig& config, layers::StackSpec& spec) {
-  const layers::LatentAttentionSpec attention{
+  layers::LatentAttentionSpec attention{
       .hidden_size = config.hidden_size,
       .heads = config.heads,
       .dims = *config.latent,
@@ -70,9 +71,12 @@ void attend_to_latents(const ModelConfig& config, layers::StackSpec& spec) {
       .rope_table = spec.attention.rope_table,
       .adjacent_pairs = config.adjacent_rotary_pairs,
       .scale = score_growth(config.rope) / std::sqrt(static_cast<double>(config.head_dim))};
-  spec.other_attention = [attention](layers::Context& context, const std::string& name, graph::ValueId x) {
+  attention.indexer = config.indexer;
+  spec.other_attention = [&config, attention](layers::Context& context, int64_t layer,
+                                              const std::string& name, graph::ValueId x) {
     layers::LatentAttentionSpec named = attention;
     named.name = name;
+    named.has_own_indexer = config.has_own_indexer(layer);
     return layers::latent_attention(context, named, x);
   };
 }
@@ -219,6 +223,26 @@ void send(layers::Context& context, layers::LayerRange& stage, graph::ValueId va
   stage.sent.push_back(is_copied ? ops::scale(context.graph, value, 1) : value);
 }
 
+// Whether layers after `border` attend to the keys that a layer before it has chosen.
+bool shares_choice(const ModelConfig& config, const layers::Context& context, int64_t border) {
+  return config.indexer && context.settings.indexer == layers::Settings::Indexer::kSparse &&
+         border < config.layers && !config.has_own_indexer(border);
+}
+
+void receive_choice(const ModelConfig& config, layers::Context& context, layers::LayerRange& stage) {
+  if (!shares_choice(config, context, stage.first)) return;
+  const auto name = fmt::format("received.{}.chosen", context.graph.value_count());
+  stage.received.push_back(layers::received_choice(context, name, config.indexer->count));
+  context.results.chosen = stage.received.back();
+}
+
+// The stage reads it too, so the message is a copy.
+void send_choice(const ModelConfig& config, layers::Context& context, layers::LayerRange& stage) {
+  if (!shares_choice(config, context, stage.end)) return;
+  stage.sent.push_back(
+      graph::add<ops::CopyChoice>(context.graph, {.chosen = context.results.chosen}).copy);
+}
+
 // The whole model, without a pipeline.
 std::vector<layers::LayerRange> whole_model(const ModelConfig& config) {
   return {{.first = 0, .end = config.blocks()}};
@@ -320,7 +344,10 @@ Hidden build_stack(const ModelConfig& config, layers::Context& context) {
     layers::LayerRange& stage = stages[i];
     graph.set_chunk(static_cast<int32_t>(i));
     if (stage.has_embedding) stream = {embedded_tokens(config, context, spec, table)};
-    if (stage.receives) stream = {receive(context, stage, "stream", config.hidden_size)};
+    if (stage.receives) {
+      stream = {receive(context, stage, "stream", config.hidden_size)};
+      receive_choice(config, context, stage);
+    }
     stream = layers::blocks(context, spec, stage.first, stage.end, stream);
     if (stage.has_head) {
       layers::end_of_experts(context, spec.moe);
@@ -334,7 +361,9 @@ Hidden build_stack(const ModelConfig& config, layers::Context& context) {
         out.predict_weight = config.predict_weight;
       }
     }
-    if (stage.sends) send(context, stage, layers::joined(context, stream));
+    if (!stage.sends) continue;
+    send(context, stage, layers::joined(context, stream));
+    send_choice(config, context, stage);
   }
   apply_init(config, graph);
   return out;

@@ -2,6 +2,8 @@
 // after the first layers, experts with a shared one. Rotated pairs are adjacent. V2 chooses experts by
 // softmax, V3 by sigmoid scores and a bias.
 
+#include "models/deepseek.h"
+
 #include "base/json.h"
 #include "models/decoder.h"
 #include "models/families.h"
@@ -16,8 +18,10 @@ int64_t query_rank(const ConfigJson& json) {
   return json.real_or_none("q_lora_rank", 1536) == 0 ? 0 : json.integer_or("q_lora_rank", 1536);
 }
 
-ModelConfig read(const ConfigJson& json, const Family& family, int64_t max_positions) {
-  ModelConfig config = read_llama_keys(json, family, {.max_positions = max_positions});
+}  // namespace
+
+ModelConfig read_latent_keys(const ConfigJson& json, const Family& family, const LlamaDefaults& defaults) {
+  ModelConfig config = read_llama_keys(json, family, defaults);
   json.require_equal("num_key_value_heads", config.heads);
   config.kv_heads = config.heads;
   const layers::LatentDims dims{.query_rank = query_rank(json),
@@ -31,7 +35,7 @@ ModelConfig read(const ConfigJson& json, const Family& family, int64_t max_posit
   return config;
 }
 
-nlohmann::ordered_json keys_of(const ModelConfig& config, const char* architecture, DType dtype) {
+nlohmann::ordered_json latent_keys(const ModelConfig& config, const char* architecture, DType dtype) {
   auto json = llama_keys(config, architecture, dtype);
   const layers::LatentDims& dims = *config.latent;
   json["q_lora_rank"] = dims.query_rank > 0 ? nlohmann::ordered_json(dims.query_rank) : nullptr;
@@ -42,6 +46,12 @@ nlohmann::ordered_json keys_of(const ModelConfig& config, const char* architectu
   json["attention_bias"] = config.out_bias;
   return json;
 }
+
+std::vector<TensorRow> latent_tensors(const ModelConfig& config) {
+  return llama_tensors_with_experts(config, {.shared = "shared_experts"});
+}
+
+namespace {
 
 // Softmax scores, unchanged; a group's score is its best expert's.
 Experts read_softmax_experts(const ConfigJson& json) {
@@ -88,7 +98,7 @@ void write_softmax_experts(nlohmann::ordered_json& json, const Experts& experts)
 
 ModelConfig read_v2(const std::string& text, const std::string& where) {
   const ConfigJson json(text, where);
-  ModelConfig config = read(json, kDeepseekV2, 2048);
+  ModelConfig config = read_latent_keys(json, kDeepseekV2, {.max_positions = 2048});
   config.adjacent_rotary_pairs = true;
   config.ffn_bias = json.boolean_or("mlp_bias", false);
   config.experts = read_softmax_experts(json);
@@ -96,7 +106,7 @@ ModelConfig read_v2(const std::string& text, const std::string& where) {
 }
 
 std::string write_v2(const ModelConfig& config, DType dtype) {
-  auto json = keys_of(config, "DeepseekV2ForCausalLM", dtype);
+  auto json = latent_keys(config, "DeepseekV2ForCausalLM", dtype);
   json["mlp_bias"] = config.ffn_bias;
   write_softmax_experts(json, config.experts);
   return dump_json(json, 2) + "\n";
@@ -104,7 +114,7 @@ std::string write_v2(const ModelConfig& config, DType dtype) {
 
 ModelConfig read_v3(const std::string& text, const std::string& where) {
   const ConfigJson json(text, where);
-  ModelConfig config = read(json, kDeepseekV3, 4096);
+  ModelConfig config = read_latent_keys(json, kDeepseekV3, {.max_positions = 4096});
   config.adjacent_rotary_pairs = json.boolean_or("rope_interleave", true);
   read_prediction(json, config);
   json.require_equal("scoring_func", "sigmoid");
@@ -130,7 +140,7 @@ ModelConfig read_kimi(const std::string& text, const std::string& where) {
 }
 
 std::string write_v3(const ModelConfig& config, DType dtype) {
-  auto json = keys_of(config, "DeepseekV3ForCausalLM", dtype);
+  auto json = latent_keys(config, "DeepseekV3ForCausalLM", dtype);
   json["rope_interleave"] = config.adjacent_rotary_pairs;
   write_prediction(json, config);
   write_sigmoid_experts(json, config.experts);
@@ -139,10 +149,6 @@ std::string write_v3(const ModelConfig& config, DType dtype) {
     json["topk_method"] = "noaux_tc";
   }
   return dump_json(json, 2) + "\n";
-}
-
-std::vector<TensorRow> tensors(const ModelConfig& config) {
-  return llama_tensors_with_experts(config, {.shared = "shared_experts"});
 }
 
 constexpr PresetRow kV2Presets[] = {
@@ -191,7 +197,7 @@ const Family kDeepseekV2{
     .build = build_stack,
     .read = read_v2,
     .write = write_v2,
-    .tensors = tensors,
+    .tensors = latent_tensors,
     .ignored = ignores_prediction,
     .optional_prefix = "model.",
     .size_keys = {.head_dim = nullptr},
@@ -203,7 +209,7 @@ const Family kDeepseekV3{
     .build = build_stack,
     .read = read_v3,
     .write = write_v3,
-    .tensors = tensors,
+    .tensors = latent_tensors,
     .ignored = ignores_prediction,
     .optional_prefix = "model.",
     .size_keys = {.head_dim = nullptr},
@@ -215,7 +221,7 @@ const Family kKimiK2{
     .build = build_stack,
     .read = read_kimi,
     .write = write_v3,
-    .tensors = tensors,
+    .tensors = latent_tensors,
     .ignored = ignores_prediction,
     .optional_prefix = "model.",
     .size_keys = {.head_dim = nullptr},

@@ -107,6 +107,7 @@ std::string attention_of(const ModelConfig& config) {
     add("an encoder both ways, a decoder that reads it");
   if (config.latent)
     add(config.latent->query_rank > 0 ? "latent queries, keys and values" : "latent keys and values");
+  if (config.indexer) add(fmt::format("an indexer that chooses {} keys", config.indexer->count));
   if (config.kv_heads < config.heads) add("grouped queries");
   if (config.qkv_bias) add(config.out_bias ? "biases" : "biases of q, k, v");
   if (config.qk_norm == layers::AttentionSpec::QkNorm::kHead) add("norms of q and k by head");

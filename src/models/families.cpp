@@ -213,7 +213,7 @@ ModelConfig with_overrides(const ModelConfig& config,
     json[key] = parse_json<nlohmann::json>(value);
     // The family's rule decides again which layers have windows, unless they are overridden too.
     if (key == "num_hidden_layers") {
-      for (const char* by_layer : {"layer_types", "no_rope_layers", "moe_layers"}) json.erase(by_layer);
+      for (const char* by_layer : {"layer_types", "no_rope_layers", "moe_layers", "indexer_types"}) json.erase(by_layer);
     }
   }
   try {
@@ -261,6 +261,23 @@ void add_expert_errors(const Experts& experts, std::vector<std::string>& errors)
         "each token goes to {} experts, but the {} of {} groups that it keeps have {}. Keep more groups",
         route.k, route.kept_groups, route.groups, left));
   }
+}
+
+}  // namespace
+
+namespace {
+
+void add_indexer_errors(const ModelConfig& config, std::vector<std::string>& errors) {
+  const layers::IndexerDims& dims = *config.indexer;
+  const auto within = [&](const char* key, int64_t value, int64_t least, int64_t most, const char* what) {
+    if (value < least || value > most)
+      errors.push_back(fmt::format("{} is {}: expected {} to {}{}", key, value, least, most, what));
+  };
+  within("index_n_heads", dims.heads, 1, kMostHeads, "");
+  within("index_head_dim", dims.dim, config.rotary_dim(), kMostHeadDim,
+         ", at least the dimensions that rotate (qk_rope_head_dim)");
+  within("index_topk", dims.count, 1, config.max_positions,
+         ", the keys of the longest sequence (max_position_embeddings)");
 }
 
 }  // namespace
@@ -317,6 +334,7 @@ std::vector<std::string> errors_of(const ModelConfig& config) {
     if (config.kv_heads != config.heads)
       errors.push_back(fmt::format("latent attention has {} key-value heads for {} heads: both must be equal",
                                    config.kv_heads, config.heads));
+    if (config.indexer) add_indexer_errors(config, errors);
   } else if (config.family->size_keys.head_dim == nullptr && config.hidden_size % config.heads != 0) {
     errors.push_back(
         fmt::format("the width {} is not a multiple of {} heads", config.hidden_size, config.heads));

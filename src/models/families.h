@@ -33,6 +33,8 @@ extern const Family kStableLm;    // stablelm.cpp
 extern const Family kDeepseekV2;  // deepseek.cpp
 extern const Family kDeepseekV3;
 extern const Family kKimiK2;
+extern const Family kDeepseekV32;  // deepseek_sparse.cpp
+extern const Family kGlmDsa;
 extern const Family kQwen3Next;  // qwen_next.cpp
 extern const Family kQwen35;
 extern const Family kQwen35Moe;
@@ -52,7 +54,7 @@ inline constexpr std::array kFamilies{
     &kLlama,     &kMistral,    &kQwen2,      &kQwen3,      &kOlmo,      &kOlmo2,         &kOlmo3,
     &kSmolLm3,   &kGemma2,     &kGemma3,     &kPhi3,       &kGptNeoX,   &kGpt2,          &kStarCoder2,
     &kStableLm,  &kMixtral,    &kQwen2Moe,   &kQwen3Moe,   &kOlmoe,     &kGptOss,        &kLlama4,
-    &kGlm4Moe,   &kMiniMaxM2,  &kDeepseekV2, &kDeepseekV3, &kKimiK2,    &kQwen3Next,     &kQwen35,
+    &kGlm4Moe,   &kMiniMaxM2,  &kDeepseekV2, &kDeepseekV3, &kKimiK2, &kDeepseekV32, &kGlmDsa,   &kQwen3Next,     &kQwen35,
     &kQwen35Moe, &kOlmoHybrid, &kKimiLinear, &kMamba2,     &kNemotronH, &kGraniteHybrid, &kFalconH1,
     &kLfm2Moe,   &kBert,       &kT5,         &kSwitch,
 };

@@ -100,7 +100,7 @@ void add_logits(layers::Context& context, const Hidden& hidden) {
     graph::add_into<ops::Linear>(graph, {.x = rows, .weight = hidden.head}, {.y = out}, {.f32_output = true});
   } else {
     // All ranks need all logits, to draw the same token.
-    const ValueId own = ops::linear(graph, rows, hidden.head, graph::kNone, true);
+    const ValueId own = ops::linear(graph, rows, hidden.head, graph::kNone, {.f32_output = true});
     graph.value(own).sharding.padding.uneven = graph.value(hidden.head).sharding.padding.uneven;
     graph::add_into<graph::Reshard>(
         graph, {.x = {own}}, {.moved = {out}},

@@ -123,7 +123,16 @@ void add_queries(const ModelConfig& config, const Rows& rows) {
   }
 }
 
-void add_latent_attention(const ModelConfig& config, const Rows& rows) {
+void add_indexer(const ModelConfig& config, const Rows& rows) {
+  const layers::IndexerDims& dims = *config.indexer;
+  const std::string file = "self_attn.indexer.", ours = "attention.indexer.";
+  rows.add(file + "wq_b", ours + "q", 0, dims.heads * dims.dim, false);
+  rows.add(file + "wk", ours + "k", 0, dims.dim, false);
+  rows.add(file + "k_norm", ours + "k_norm", 0, dims.dim, true);
+  rows.add(file + "weights_proj", ours + "weights", 0, dims.heads, false);
+}
+
+void add_latent_attention(const ModelConfig& config, int64_t layer, const Rows& rows) {
   const layers::LatentDims& dims = *config.latent;
   const bool of_latent = dims.query_rank > 0;
   rows.add(of_latent ? "self_attn.q_b_proj" : "self_attn.q_proj", "attention.q", 0, config.q_width(), false);
@@ -137,10 +146,11 @@ void add_latent_attention(const ModelConfig& config, const Rows& rows) {
   rows.add("self_attn.kv_b_proj", "attention.kv", 0, config.heads * (dims.plain_dim + dims.value_dim), false);
   rows.list.back().interleave = {{dims.plain_dim, dims.value_dim}};
   rows.add("self_attn.o_proj", "attention.out", 0, config.hidden_size, config.out_bias);
+  if (config.indexer && config.has_own_indexer(layer)) add_indexer(config, rows);
 }
 
-void add_attention(const ModelConfig& config, const Rows& rows, bool fused) {
-  if (config.latent) return add_latent_attention(config, rows);
+void add_attention(const ModelConfig& config, int64_t layer, const Rows& rows, bool fused) {
+  if (config.latent) return add_latent_attention(config, layer, rows);
   const int64_t q = config.q_width(), kv = config.kv_width();
   if (fused) {
     rows.add("self_attn.qkv_proj", "attention.qkv", 0, q + 2 * kv, config.qkv_bias);
@@ -316,7 +326,7 @@ std::vector<TensorRow> all_tensors(const ModelConfig& config, bool fused, const 
     if (i >= config.layers) add_prediction(config, rows);
     add_norms(config, i, rows, delta);
     if (config.has_attention(i)) {
-      add_attention(config, rows, fused);
+      add_attention(config, i, rows, fused);
     } else {
       add_delta(config, rows, delta);
     }

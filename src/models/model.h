@@ -122,6 +122,10 @@ struct ModelConfig {
   double attention_softcap = 0;
   // Keys and values are computed from a latent; head_dim is the size of queries and keys.
   std::optional<layers::LatentDims> latent;
+  // Latent attention to the keys that an indexer chooses. Layers listed here have none of their own and take the choice
+  // of the last layer before them that has one.
+  std::optional<layers::IndexerDims> indexer;
+  std::vector<bool> without_indexer = {};
   SlidingWindow sliding_window;
   double partial_rotary_factor = 1;  // of a head's dimensions that rotate
   ops::RopeScaling rope;
@@ -170,6 +174,11 @@ struct ModelConfig {
   bool has_attention(int64_t layer) const {
     const layers::Mixer mixer = kind(layer).mixer;
     return mixer == layers::Mixer::kAttention || mixer == layers::Mixer::kParallel;
+  }
+  // Whether the layer scores keys itself; of models with an indexer.
+  bool has_own_indexer(int64_t layer) const {
+    return layer >= static_cast<int64_t>(without_indexer.size()) ||
+           !without_indexer[static_cast<size_t>(layer)];
   }
   // Whether some layers keep a state from token to token in place of keys and values.
   bool has_states() const { return delta || state_space || short_convolution; }

@@ -75,6 +75,7 @@ WidthScale width_scale(const ModelConfig& config, ParameterRole role) {
     case ParameterRole::kCrossKeyValue:
     case ParameterRole::kLatentIn:
     case ParameterRole::kLatentUp:
+    case ParameterRole::kIndexer:
     case ParameterRole::kTypeTable:
     case ParameterRole::kDistanceTable:
     case ParameterRole::kHeadTransform:
@@ -214,6 +215,7 @@ bool is_matrix(ParameterRole role) {
     case ParameterRole::kCrossKeyValue:
     case ParameterRole::kLatentIn:
     case ParameterRole::kLatentUp:
+    case ParameterRole::kIndexer:
     case ParameterRole::kAttentionOut:
     case ParameterRole::kFfnIn:
     case ParameterRole::kFfnOut:
@@ -242,7 +244,8 @@ bool is_matrix(ParameterRole role) {
 
 bool may_be_low(ParameterRole role) {
   return is_matrix(role) && role != ParameterRole::kRouter && role != ParameterRole::kDistanceTable &&
-         role != ParameterRole::kDecayIn && role != ParameterRole::kConvolution;
+         role != ParameterRole::kDecayIn && role != ParameterRole::kConvolution &&
+         role != ParameterRole::kIndexer;
 }
 
 bool is_table(ParameterRole role) {
@@ -262,6 +265,7 @@ bool is_hidden_matrix(ParameterRole role) {
     case ParameterRole::kCrossKeyValue:
     case ParameterRole::kLatentIn:
     case ParameterRole::kLatentUp:
+    case ParameterRole::kIndexer:
     case ParameterRole::kAttentionOut:
     case ParameterRole::kFfnIn:
     case ParameterRole::kFfnOut:
@@ -275,7 +279,7 @@ bool is_hidden_matrix(ParameterRole role) {
 }
 
 bool takes_recipe(ParameterRole role) {
-  return is_hidden_matrix(role) && role != ParameterRole::kDecayIn;
+  return is_hidden_matrix(role) && role != ParameterRole::kDecayIn && role != ParameterRole::kIndexer;
 }
 
 std::vector<std::string> mup_errors(const ModelConfig& config) {

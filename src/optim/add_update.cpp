@@ -452,7 +452,7 @@ UpdateGraph add_update(Graph& graph, ValueId token_count, ValueId loss_sum, cons
   for (size_t i = 0; i < graph.parameters().size(); ++i) {
     const graph::Parameter& parameter = graph.parameters()[i];
     if (!parameter.is_trained()) {
-      balance_router(graph, parameter, update.scalars);
+      if (!parameter.is_frozen) balance_router(graph, parameter, update.scalars);
       continue;
     }
     const ParameterRule rule = rule_for(graph, parameter, rule_of);

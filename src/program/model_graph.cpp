@@ -111,6 +111,12 @@ class StageBuilder {
     return messages_;
   }
 
+  // No gradients pass between stages that learn each by itself.
+  std::vector<Message> train_apart(const models::Losses& losses, graph::ValueId loss_scale) {
+    if (!losses.all.empty()) graph::differentiate(graph_, losses.all, {}, loss_scale);
+    return forward();
+  }
+
   std::vector<Message> train(const models::Losses& losses, Backward backward, graph::ValueId loss_scale) {
     forward();
     const Segment segment = backward == Backward::kCombined ? Segment::kBackward : Segment::kInputGrad;
@@ -119,6 +125,7 @@ class StageBuilder {
       if (!range.sends) return;
       std::vector<graph::ValueId> gradients;
       for (const graph::ValueId value : range.sent) {
+        if (!has_gradient(value)) continue;
         given.push_back({value, received_gradient(value)});
         gradients.push_back(given.back().gradient);
       }
@@ -130,8 +137,9 @@ class StageBuilder {
       if (!range.receives) return;
       graph_.set_chunk(chunk);
       std::vector<graph::ValueId> sent;
-      for (const graph::ValueId value : range.received)
-        sent.push_back(graph::sum_over_ranks(graph_, gradients[static_cast<size_t>(value)]));
+      for (const graph::ValueId value : range.received) {
+        if (has_gradient(value)) sent.push_back(graph::sum_over_ranks(graph_, gradients[static_cast<size_t>(value)]));
+      }
       add(true, {segment, chunk}, stages_[at(chunk)] - 1, sent);
     });
     graph_.set_chunk(0);
@@ -156,6 +164,9 @@ class StageBuilder {
     for (const graph::ValueId value : messages_.back().values)
       graph_.value(value).passage = graph::Value::Passage::kSent;
   }
+
+  // The choice of an indexer has none.
+  bool has_gradient(graph::ValueId value) const { return graph_.value(value).dtype != DType::kI32; }
 
   graph::ValueId received_gradient(graph::ValueId of) {
     const graph::Value& sent = graph_.value(of);
@@ -212,6 +223,7 @@ ModelGraph build_graph(const Request& request, const CompileOptions& options) {
   std::vector<layers::LayerRange> ranges;
   if (options.pipeline != nullptr) ranges = layer_ranges_of(*options.pipeline);
   const bool trains = request.kind == Kind::kTrain;
+  const bool warms_up = trains && options.indexer == layers::Settings::Indexer::kDense;
   layers::Context context{
       .graph = graph,
       .mode = mode,
@@ -230,7 +242,9 @@ ModelGraph build_graph(const Request& request, const CompileOptions& options) {
                    // The losses of single tokens are wanted where the host has whole rows.
                    .share_sequences = !writes && !request.per_token_loss,
                    .context_kind = options.context_kind,
-                   .trains_experts = trains,
+                   .trains_experts = trains && !warms_up,
+                   .indexer = options.indexer,
+                   .trains_indexer = trains && options.model.indexer.has_value(),
                    .expert_layout = options.experts,
                    .predicts = trains},
       .stages = options.pipeline != nullptr ? &ranges : nullptr,
@@ -252,6 +266,10 @@ ModelGraph build_graph(const Request& request, const CompileOptions& options) {
   } else {
     losses = no_losses(graph);
   }
+  if (warms_up) {  // only the indexer learns
+    losses.all.clear();
+    for (graph::Parameter& parameter : graph.parameters()) parameter.is_frozen = !parameter.of_indexer;
+  }
   for (const graph::ValueId sum : context.results.losses)
     losses.all.push_back({.sum = sum, .in_main_terms = true});
   graph.set_chunk(0);
@@ -263,8 +281,9 @@ ModelGraph build_graph(const Request& request, const CompileOptions& options) {
   if (request.kind == Kind::kTrain) {
     const graph::ValueId loss_scale = loss_scale_of(graph, options.activations);
     if (options.pipeline != nullptr) {
-      model.messages =
-          StageBuilder(graph, *options.pipeline, ranges).train(losses, options.backward, loss_scale);
+      StageBuilder stages(graph, *options.pipeline, ranges);
+      model.messages = warms_up ? stages.train_apart(losses, loss_scale)
+                                : stages.train(losses, options.backward, loss_scale);
     } else {
       graph::differentiate(graph, losses.all, {}, loss_scale);
     }

@@ -158,7 +158,7 @@ void narrow_gathers(Graph& graph, std::vector<bool>& narrow) {
 }  // namespace
 
 DType stored_dtype(const Graph& graph, const graph::Parameter& parameter, const optim::RuleOf& rule_of) {
-  if (rule_of == nullptr || !parameter.is_trained()) return DType::kF32;
+  if (rule_of == nullptr || !parameter.is_weight()) return DType::kF32;
   const std::string& name = parameter.part.of.empty() ? graph.value(parameter.value).name : parameter.part.of;
   return rule_of(name, parameter.role).tensors.front().rule.storage.weights;
 }

@@ -230,7 +230,9 @@ struct CompileOptions {
   graph::Mesh mesh = graph::Mesh::of_one();
   bool sequence_parallel = true;                                       // with a tensor axis
   layers::ContextKind context_kind = layers::ContextKind::kAllGather;  // with a context axis
-  layers::ExpertLayout experts = {};                                   // of models that have any
+  // Of models that have one: dense while it warms up, all else being frozen.
+  layers::Settings::Indexer indexer = layers::Settings::Indexer::kSparse;
+  layers::ExpertLayout experts = {};  // of models that have any
   int zero = 0;                       // the stage of ZeRO along the shard axis (graph/zero.h)
   bool reshard_after_forward = true;  // stage 3: backward puts parameters together again
   bool gathers_narrow = false;        // stage 3: weights that are only read in bf16 travel in it

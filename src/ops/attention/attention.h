@@ -150,6 +150,11 @@ struct AttentionOptions {
   AttentionAttrs attrs;
   graph::ValueId kv_end = graph::kNone, bias = graph::kNone, sinks = graph::kNone;
 };
+struct AttendedIds {
+  graph::ValueId out, lse;
+};
+AttendedIds attended(graph::Graph& graph, graph::ValueId qkv, graph::ValueId kv_begin,
+                     const AttentionOptions& options);
 graph::ValueId attention(graph::Graph& graph, graph::ValueId qkv, graph::ValueId kv_begin,
                          const AttentionOptions& options);
 

@@ -153,15 +153,19 @@ const OpDef SinkGrad::def = define<SinkGrad>({
         },
 });
 
+AttendedIds attended(Graph& graph, ValueId qkv, ValueId kv_begin, const AttentionOptions& options) {
+  const auto made = add<Attention>(graph,
+                                   {.qkv = qkv,
+                                    .kv_begin = kv_begin,
+                                    .kv_end = options.kv_end,
+                                    .bias = options.bias,
+                                    .sinks = options.sinks},
+                                   options.attrs);
+  return {made.out, made.lse};
+}
+
 ValueId attention(Graph& graph, ValueId qkv, ValueId kv_begin, const AttentionOptions& options) {
-  return add<Attention>(graph,
-                        {.qkv = qkv,
-                         .kv_begin = kv_begin,
-                         .kv_end = options.kv_end,
-                         .bias = options.bias,
-                         .sinks = options.sinks},
-                        options.attrs)
-      .out;
+  return attended(graph, qkv, kv_begin, options).out;
 }
 
 ValueId cached_attention(Graph& graph, ValueId qkv, const CacheValues& cache,

@@ -114,6 +114,8 @@ struct MergeAttention : Attended {
 };
 
 // q: a rank's rows; kv: keys and values of whole sequences of `kv_length`.
+AttendedIds context_attended(graph::Graph& graph, graph::ValueId q, graph::ValueId kv,
+                             graph::ValueId kv_begin, int64_t kv_length, const AttentionOptions& options);
 graph::ValueId context_attention(graph::Graph& graph, graph::ValueId q, graph::ValueId kv,
                                  graph::ValueId kv_begin, int64_t kv_length, const AttentionOptions& options);
 // Like context_attention(), with the keys and values of only this rank's rows, kv[N, k | v]: those of the

@@ -230,18 +230,23 @@ const OpDef MergeAttention::def = define<MergeAttention>({
     .localize = localize_context,
 });
 
+AttendedIds context_attended(Graph& graph, ValueId q, ValueId kv, ValueId kv_begin, int64_t kv_length,
+                             const AttentionOptions& options) {
+  const auto made = add<ContextAttention>(graph,
+                                          {.q = q,
+                                           .kv = kv,
+                                           .kv_begin = kv_begin,
+                                           .kv_end = options.kv_end,
+                                           .bias = options.bias,
+                                           .rank = graph::rank_block(graph),
+                                           .sinks = options.sinks},
+                                          context_attrs(options.attrs, kv_length));
+  return {made.out, made.lse};
+}
+
 ValueId context_attention(Graph& graph, ValueId q, ValueId kv, ValueId kv_begin, int64_t kv_length,
                           const AttentionOptions& options) {
-  return add<ContextAttention>(graph,
-                               {.q = q,
-                                .kv = kv,
-                                .kv_begin = kv_begin,
-                                .kv_end = options.kv_end,
-                                .bias = options.bias,
-                                .rank = graph::rank_block(graph),
-                                .sinks = options.sinks},
-                               context_attrs(options.attrs, kv_length))
-      .out;
+  return context_attended(graph, q, kv, kv_begin, kv_length, options).out;
 }
 
 ValueId ring_attention(Graph& graph, ValueId q, ValueId kv, ValueId kv_begin,

@@ -7,8 +7,12 @@ namespace strata::ops {
 
 struct LinearAttrs {
   bool f32_output = false;
+  bool detached = false;  // x gets no gradient
   bool operator==(const LinearAttrs&) const = default;
-  void describe(graph::AttributeText& to) const { to("f32_output", f32_output); }
+  void describe(graph::AttributeText& to) const {
+    to("f32_output", f32_output);
+    if (detached) to("detached", detached);
+  }
 };
 
 // y = x · weightᵀ (+ bias)
@@ -29,7 +33,7 @@ struct Linear {
   static const graph::OpDef def;
 };
 graph::ValueId linear(graph::Graph& graph, graph::ValueId x, graph::ValueId weight,
-                      graph::ValueId bias = graph::kNone, bool f32_output = false);
+                      graph::ValueId bias = graph::kNone, const LinearAttrs& attrs = {});
 
 // dx = dy · weight
 struct LinearGradInput {

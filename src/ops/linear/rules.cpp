@@ -24,7 +24,7 @@ void gradient_linear(GradientBuilder& builder, const View<Linear>& node) {
   Graph& graph = builder.graph();
   const auto& in = node.in;
   const ValueId dy = builder.gradient_of(node.out.y);
-  if (builder.wants(in.x))
+  if (!node.attrs.detached && builder.wants(in.x))
     builder.add_gradient(in.x, add<LinearGradInput>(graph, {.dy = dy, .weight = in.weight}).dx);
   builder.weight_grad();
   add_into<LinearGradWeight>(graph, {.dy = dy, .x = in.x}, {.dw = builder.parameter_gradient(in.weight)});
@@ -116,8 +116,8 @@ const OpDef PackWeight::def = define<PackWeight>({
     },
 });
 
-ValueId linear(Graph& graph, ValueId x, ValueId weight, ValueId bias, bool f32_output) {
-  return add<Linear>(graph, {.x = x, .weight = weight, .bias = bias}, {f32_output}).y;
+ValueId linear(Graph& graph, ValueId x, ValueId weight, ValueId bias, const LinearAttrs& attrs) {
+  return add<Linear>(graph, {.x = x, .weight = weight, .bias = bias}, attrs).y;
 }
 
 }  // namespace strata::ops
