@@ -105,7 +105,7 @@ ValueId chosen_keys(Context& context, const IndexerSpec& spec, const Indexed& sc
   }
   const ValueId keys =
       cache(context, spec.name + ".keys", context.rows.cache_capacity, spec.dims.dim, false);
-  return ops::cached_choice(graph, {scores.q, scores.k, scores.weights},
+  return ops::cached_select_keys(graph, {scores.q, scores.k, scores.weights},
                             {keys, context.inputs.cache_position, context.inputs.cache_slot}, attrs);
 }
 

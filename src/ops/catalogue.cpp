@@ -39,6 +39,7 @@
 #include "ops/share_heads/share_heads.h"
 #include "ops/soft_experts/soft_experts.h"
 #include "ops/softcap/softcap.h"
+#include "ops/sparse_attention/sparse_attention.h"
 #include "ops/statistics/statistics.h"
 #include "ops/take_part/take_part.h"
 #include "ops/temper/temper.h"
@@ -115,6 +116,12 @@ std::span<const CatalogueEntry> catalogue() {
         entry<ComposeMaps>(),
         entry<ComposeStateGrads>(),
         entry<CachedRecurrence>(),
+        entry<SelectKeys>(),
+        entry<CachedSelectKeys>(),
+        entry<SparseAttention>(),
+        entry<SparseAttentionGrad>(),
+        entry<IndexerLoss>(),
+        entry<IndexerLossGrad>(),
         entry<RelativeBias>(),
         entry<RelativeBiasGrad>(),
         entry<RopeTable>(),

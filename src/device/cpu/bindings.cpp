@@ -40,6 +40,7 @@
 #include "ops/share_heads/share_heads.h"
 #include "ops/soft_experts/soft_experts.h"
 #include "ops/softcap/softcap.h"
+#include "ops/sparse_attention/sparse_attention.h"
 #include "ops/statistics/statistics.h"
 #include "ops/take_part/take_part.h"
 #include "ops/temper/temper.h"
@@ -104,6 +105,12 @@ std::span<const Binding> cpu_bindings() {
         row<ops::ComposeMaps>(Cpu{}),
         row<ops::ComposeStateGrads>(Cpu{}),
         row<ops::CachedRecurrence>(Cpu{}),
+        row<ops::SelectKeys>(Cpu{}),
+        row<ops::CachedSelectKeys>(Cpu{}),
+        row<ops::SparseAttention>(Cpu{}),
+        row<ops::SparseAttentionGrad>(Cpu{}),
+        row<ops::IndexerLoss>(Cpu{}),
+        row<ops::IndexerLossGrad>(Cpu{}),
         row<ops::RelativeBias>(Cpu{}),
         row<ops::RelativeBiasGrad>(Cpu{}),
         row<ops::RopeTable>(Cpu{}),

@@ -42,6 +42,7 @@
 #include "ops/share_heads/share_heads.h"
 #include "ops/soft_experts/soft_experts.h"
 #include "ops/softcap/softcap.h"
+#include "ops/sparse_attention/sparse_attention.h"
 #include "ops/statistics/statistics.h"
 #include "ops/take_part/take_part.h"
 #include "ops/temper/temper.h"
@@ -98,6 +99,14 @@ int64_t chunk_states(const NodeView& node) {
       node.in(node.has_out(1) ? 3 : 2);  // [rows, value heads], after the gradient if there is one
   const int64_t chunks = (beta.shape[0] + attrs.chunk - 1) / attrs.chunk;
   return chunks * beta.shape[1] * attrs.key_dim * attrs.value_dim * size_of(DType::kF32);
+}
+// The scores of the rows that each of kPartialSums blocks works on, against all keys: of sequences, or of a cache's entry
+// [entries, capacity, D].
+int64_t scores_of_rows(const NodeView& node) {
+  constexpr int64_t kRowsOfBlock = 64;
+  const int64_t keys = node.node.op == &ops::CachedSelectKeys::def ? node.in(3).shape[1]
+                                                                   : node.attrs<ops::IndexerAttrs>().kv_length;
+  return kPartialSums * kRowsOfBlock * keys * size_of(DType::kF32);
 }
 // The iterate x, x xᵀ, and the polynomial of that.
 int64_t newton_schulz(const NodeView& node) {
@@ -204,6 +213,12 @@ std::span<const Binding> described_bindings() {
         described<ops::ComposeMaps>(no_scratch),
         described<ops::ComposeStateGrads>(no_scratch),
         described<ops::CachedRecurrence>(no_scratch),
+        described<ops::SelectKeys>(scores_of_rows),
+        described<ops::CachedSelectKeys>(scores_of_rows),
+        described<ops::SparseAttention>(no_scratch),
+        described<ops::SparseAttentionGrad>(context_attention_grad),
+        described<ops::IndexerLoss>(partial_sums),
+        described<ops::IndexerLossGrad>(no_scratch),
         described<ops::RelativeBias>(no_scratch),
         described<ops::RelativeBiasGrad>(partial_sums),
         described<ops::RopeTable>(no_scratch),

@@ -37,6 +37,18 @@ double score(const Attention& a, double scaled, int64_t head, const Seen& seen, 
   return capped(a, scaled) + (a.bias.present() ? a.bias.at(bias_at(a, head, seen, j)) : 0);
 }
 
+// The keys that query n sees.
+std::vector<int64_t> keys_of(const Attention& a, int64_t n, const Seen& seen) {
+  std::vector<int64_t> keys;
+  if (a.chosen.present()) {
+    for (int64_t i = n * a.chosen.shape[1]; i < (n + 1) * a.chosen.shape[1]; ++i)
+      if (a.chosen.index_at(i) >= 0) keys.push_back(a.chosen.index_at(i));
+    return keys;
+  }
+  for (int64_t j = seen.begin; j < seen.end; ++j) keys.push_back(j);
+  return keys;
+}
+
 }  // namespace
 
 void attend(const Attention& a, const Array& out, const Array& lse) {
@@ -45,10 +57,11 @@ void attend(const Attention& a, const Array& out, const Array& lse) {
     for (int64_t t = 0; t < a.length; ++t) {
       const int64_t n = task / a.heads * a.length + t, to = (n * a.heads + head) * a.value_dim;
       const Seen seen = a.seen(n);
+      const std::vector<int64_t> keys = keys_of(a, n, seen);
       std::vector<double> weights;
       const double sink = a.sinks.present() ? a.sinks.at(head) : -std::numeric_limits<double>::infinity();
       double highest = sink, total = 0;
-      for (int64_t j = seen.begin; j < seen.end; ++j) {
+      for (const int64_t j : keys) {
         weights.push_back(score(a, product(a, n, head, seen, j), head, seen, j));
         highest = std::max(highest, weights.back());
       }
@@ -56,9 +69,9 @@ void attend(const Attention& a, const Array& out, const Array& lse) {
       for (double& weight : weights) total += weight = std::exp(weight - highest);
       for (int64_t d = 0; d < a.value_dim; ++d) {
         double mixed = 0;
-        for (int64_t j = seen.begin; j < seen.end; ++j)
-          mixed += weights[static_cast<size_t>(j - seen.begin)] / total *
-                   a.v.data.at(at(a.v, a.value_dim, seen.origin + j, kv_head(a, head)) + d);
+        for (size_t i = 0; i < keys.size(); ++i)
+          mixed += weights[i] / total *
+                   a.v.data.at(at(a.v, a.value_dim, seen.origin + keys[i], kv_head(a, head)) + d);
         out.put(to + d, mixed);
       }
       if (lse.present()) lse.put(task * a.length + t, total == 0 ? highest : highest + std::log(total));
@@ -84,7 +97,7 @@ void attend_backward(const Attention& a, const Array& dout, const Array& out, co
         const double drift = dot(dout, to, out, to, vd);
         const Seen seen = a.seen(n);
         std::fill(query.begin(), query.end(), 0.0);
-        for (int64_t j = seen.begin; j < seen.end; ++j) {
+        for (const int64_t j : keys_of(a, n, seen)) {
           const int64_t key = at(a.k, hd, seen.origin + j, kv), value = at(a.v, vd, seen.origin + j, kv);
           const double scaled = product(a, n, head, seen, j);
           const double bend = a.softcap > 0 ? std::tanh(scaled / a.softcap) : 0;

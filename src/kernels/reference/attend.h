@@ -30,6 +30,8 @@ struct Attention {
   int64_t bias_zero = 0;
   Array sinks = {};                        // [heads], or absent; only for attend
   std::function<Seen(int64_t)> seen = {};  // of query n, numbered through all sequences
+  // [queries, count]: the only keys that a query sees, numbered from its origin; -1: none. Absent: all of its range.
+  Array chosen = {};
 };
 // Everything but `seen`, from queries q and keys and values of sequences of `encoder_length`. attrs: the
 // attributes of any kind of attention.

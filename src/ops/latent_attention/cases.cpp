@@ -95,11 +95,22 @@ void cases<ops::LatentKeysGrad>(Cases& to) {
 
 template <>
 void cases<ops::CachedLatentAttention>(Cases& to) {
-  const auto add = [&](const std::string& name, int64_t length, const std::vector<int64_t>& positions) {
+  const auto add = [&](const std::string& name, int64_t length, const std::vector<int64_t>& positions,
+                       int64_t count = 0) {
     const std::vector<int64_t> slots{4, 6, 0, 1};
     const int64_t rows = std::ssize(slots) * length;
     Operand weight = f32({kPlainKeys + kLatentV, kLatentRank}, {kPlainKeys, kLatentV});
     weight.segments_along = 0;
+    // Every second row of the entry up to a row's own.
+    const auto chosen = [=](int64_t of_rows, int64_t chosen_count) {
+      Operand made{.dtype = DType::kI32, .shape = {of_rows, chosen_count}};
+      made.content = [=](int64_t i) {
+        const int64_t row = i / chosen_count, place = 2 * (i % chosen_count) + row % 2;
+        const int64_t own = positions[static_cast<size_t>(row / length)] + row % length;
+        return place <= own ? static_cast<double>(place) : -1.0;
+      };
+      return made;
+    };
     to.add<ops::CachedLatentAttention>("cached_latent_attention" + name,
                                        {.q = act({rows, kLatentQ}),
                                         .latent = act({rows, kLatentRank}),
@@ -107,12 +118,15 @@ void cases<ops::CachedLatentAttention>(Cases& to) {
                                         .weight = weight,
                                         .cache = act({7, 30, kLatentRank + kRotary}),
                                         .position = i32_of(positions),
-                                        .slot = i32_of(slots)},
+                                        .slot = i32_of(slots),
+                                        .chosen = count > 0 ? chosen(rows, count) : OptionalOperand()},
                                        {kPlain, kRotary, kValue, length, 0.3},
                                        {.updates = {{"cache", "cache"}}});
   };
   add("", heads::kLength, {3, 0, 6, 5});
   add("_of_one_token", 1, {29, 0, 6, 5});
+  add("_chosen", heads::kLength, {3, 0, 6, 5}, 4);
+  add("_chosen_of_one_token", 1, {29, 0, 6, 5}, 16);
   to.untimed<ops::CachedLatentAttention>(kText);
 }
 

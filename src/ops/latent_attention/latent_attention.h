@@ -138,7 +138,9 @@ struct CachedLatentAttention {
     Of<F32> weight;          // [plain keys | values, rank]
     Of<Act> cache;           // [entries, capacity, rank + rotary]
     Of<I32> position, slot;  // [sequences], role step
-    static constexpr std::string_view names = "q latent rotated weight cache position slot";
+    // [N, count]: rows of its entry that a row attends to, ascending, then -1; absent: all up to its own.
+    Of<Optional<I32>> chosen = {};
+    static constexpr std::string_view names = "q latent rotated weight cache position slot chosen";
   };
   template <template <typename> class Of>
   struct Out {
@@ -161,6 +163,6 @@ struct LatentCache {
 };
 graph::ValueId cached_latent_attention(graph::Graph& graph, graph::ValueId q, const Latents& latents,
                                        graph::ValueId weight, const LatentCache& cache,
-                                       const LatentAttrs& attrs);
+                                       const LatentAttrs& attrs, graph::ValueId chosen = graph::kNone);
 
 }  // namespace strata::ops

@@ -139,6 +139,7 @@ void compute(const Arrays<ops::CachedLatentAttention>& at) {
                              {q, q.shape[1], 0}, q.shape[1], {keys.array, heads * size, 0}, q.shape[1],
                              {values.array, heads * attrs.value_dim, 0}, positions);
   a.seen = seen;
+  a.chosen = at.in.chosen;
   attend(a, at.out.out, {});
 }
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <numeric>
 
 #include "ops/attention/rules.h"
@@ -217,6 +218,8 @@ const OpDef CachedLatentAttention::def = define<CachedLatentAttention>({
       const Shape sequences = require_slots(node, rows, cache, "the tokens must be whole sequences");
       require(node, in.position->shape == sequences && in.slot->shape == sequences,
               "there must be one position and one cache entry per sequence");
+      require(node, !in.chosen || (in.chosen->shape.rank() == 2 && in.chosen->shape[0] == rows),
+              "chosen rows of the cache must be i32[N, count]");
       return {.out = {q.dtype, {rows, values}}, .cache = {cache.dtype, cache.shape}};
     },
     .cost = [](const auto& node) -> Cost {
@@ -225,14 +228,26 @@ const OpDef CachedLatentAttention::def = define<CachedLatentAttention>({
       const int64_t whole_heads = q.shape[1] / node.attrs.head_dim();
       const auto heads = static_cast<double>(whole_heads);
       const auto width = static_cast<double>(2 * cache.shape[2] - node.attrs.rotary_dim);
-      const double pairs = rows * heads * static_cast<double>(cache.shape[1]);
-      const int64_t read = cache.bytes() / cache.shape[0] * node.in.position->shape[0];
+      const int64_t positions = cache.shape[1];
+      const int64_t seen = node.in.chosen ? std::min(positions, node.in.chosen->shape[1]) : positions;
+      const double pairs = rows * heads * static_cast<double>(seen);
+      const int64_t entries = std::max<int64_t>(1, cache.shape[0] * positions);
+      const int64_t rows_read = std::min(positions * node.in.position->shape[0],
+                                         node.in.chosen ? q.shape[0] * seen : positions * cache.shape[0]);
+      const int64_t read = cache.bytes() / entries * rows_read;
       return {2 * pairs * width + 2 * rows * static_cast<double>(weight.shape.elements()),
               static_cast<double>(read + q.bytes() + weight.bytes() + node.out.out->bytes())};
     },
     .placements = [](const auto&, Axis) -> Splits<CachedLatentAttention> {
       return {
-          {{.q = kS1, .latent = kR, .rotated = kR, .weight = kS0, .cache = kR, .position = kR, .slot = kR},
+          {{.q = kS1,
+            .latent = kR,
+            .rotated = kR,
+            .weight = kS0,
+            .cache = kR,
+            .position = kR,
+            .slot = kR,
+            .chosen = kR},
            {.out = kS1, .cache = kR}}};
     },
 });
@@ -243,7 +258,7 @@ Latents split_latents(Graph& graph, ValueId down) {
 }
 
 ValueId cached_latent_attention(Graph& graph, ValueId q, const Latents& latents, ValueId weight,
-                                const LatentCache& cache, const LatentAttrs& attrs) {
+                                const LatentCache& cache, const LatentAttrs& attrs, ValueId chosen) {
   const Value& rows = graph.value(q);
   graph::Value attended;
   attended.name = rows.name + ".attended";
@@ -257,7 +272,8 @@ ValueId cached_latent_attention(Graph& graph, ValueId q, const Latents& latents,
                                    .weight = weight,
                                    .cache = cache.latents,
                                    .position = cache.position,
-                                   .slot = cache.slot},
+                                   .slot = cache.slot,
+                                   .chosen = chosen},
                                   {.out = out, .cache = cache.latents}, attrs);
   return out;
 }

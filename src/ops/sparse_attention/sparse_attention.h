@@ -42,7 +42,7 @@ struct SelectKeys {
     Of<Act> k;                        // [M, D], one for all heads
     Of<F32> weights;                  // [N, H]
     Of<Optional<I32>> kv_begin = {};  // [N]
-    Of<Optional<I32>> rank = {};      // per-rank constants
+    Of<Optional<I32>> rank = {};      // per-rank constants, where ranks may share the rows
     static constexpr std::string_view names = "q k weights kv_begin rank";
   };
   template <template <typename> class Of>
@@ -193,8 +193,8 @@ struct IndexerOperands {
 struct IndexerCache {
   graph::ValueId keys, position, slot;
 };
-// CachedSelectKeys.
-graph::ValueId cached_choice(graph::Graph& graph, const IndexerOperands& operands, const IndexerCache& cache,
-                             const IndexerAttrs& attrs);
+// CachedSelectKeys; returns `chosen`.
+graph::ValueId cached_select_keys(graph::Graph& graph, const IndexerOperands& operands, const IndexerCache& cache,
+                                  const IndexerAttrs& attrs);
 
 }  // namespace strata::ops
