@@ -134,20 +134,22 @@ void check_indexer(const RunConfig& config, const models::ModelConfig& model, st
   using Indexer = layers::Settings::Indexer;
   if (!model.indexer) {
     if (config.model.indexer.is_word()) return;
-    issues.push_back({"model.indexer", config.origin_of("model.indexer"),
-                      fmt::format("found it for {}, which has no indexer; leave it out, or take a family that has one "
-                                  "(deepseek3.2, glm-5)",
-                                  model.family->name)});
+    issues.push_back(
+        {"model.indexer", config.origin_of("model.indexer"),
+         fmt::format("found it for {}, which has no indexer; leave it out, or take a family that has one "
+                     "(deepseek3.2, glm-5)",
+                     model.family->name)});
     return;
   }
   const bool warms_up = config.model.indexer.value_or(Indexer::kSparse) == Indexer::kDense;
   if (warms_up || model.indexer->count <= config.training.sequence_length) return;
   issues.push_back(
       {"training.sequence_length", config.origin_of("training.sequence_length"),
-       fmt::format("found {}, but each token attends to {} keys (index_topk), so all would be chosen and the indexer "
-                   "would learn nothing; take at least {}, or set model.override.index_topk to {} or less",
-                   config.training.sequence_length, model.indexer->count, model.indexer->count,
-                   config.training.sequence_length)});
+       fmt::format(
+           "found {}, but each token attends to {} keys (index_topk), so all would be chosen and the indexer "
+           "would learn nothing; take at least {}, or set model.override.index_topk to {} or less",
+           config.training.sequence_length, model.indexer->count, model.indexer->count,
+           config.training.sequence_length)});
 }
 
 }  // namespace

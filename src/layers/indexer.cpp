@@ -18,13 +18,12 @@ const graph::Placement kEverywhere = graph::Placement::replicated();
 
 // All rows of a rank's part of them, where the tensor axis splits rows. Every rank makes the same gradient of them.
 ValueId whole_rows(Context& context, ValueId rows) {
-  return context.settings.sequence_parallel
-             ? graph::reshard(context.graph, rows, Axis::kTensor, kEverywhere)
-             : rows;
+  return context.settings.sequence_parallel ? graph::reshard(context.graph, rows, Axis::kTensor, kEverywhere)
+                                            : rows;
 }
 
-ValueId projection(Context& context, const IndexerSpec& spec, const char* name, int64_t inputs, int64_t outputs,
-                   ValueId x, bool f32_output) {
+ValueId projection(Context& context, const IndexerSpec& spec, const char* name, int64_t inputs,
+                   int64_t outputs, ValueId x, bool f32_output) {
   return linear(context,
                 {.name = spec.name + name,
                  .role = ParameterRole::kIndexer,
@@ -103,10 +102,9 @@ ValueId chosen_keys(Context& context, const IndexerSpec& spec, const Indexed& sc
                                        attrs)
         .chosen;
   }
-  const ValueId keys =
-      cache(context, spec.name + ".keys", context.rows.cache_capacity, spec.dims.dim, false);
+  const ValueId keys = cache(context, spec.name + ".keys", context.rows.cache_capacity, spec.dims.dim, false);
   return ops::cached_select_keys(graph, {scores.q, scores.k, scores.weights},
-                            {keys, context.inputs.cache_position, context.inputs.cache_slot}, attrs);
+                                 {keys, context.inputs.cache_position, context.inputs.cache_slot}, attrs);
 }
 
 void add_indexer_loss(Context& context, const IndexerSpec& spec, const Indexed& scores,
@@ -115,22 +113,21 @@ void add_indexer_loss(Context& context, const IndexerSpec& spec, const Indexed& 
   const auto whole = [&](ValueId heads) {
     return heads == kNone ? kNone : graph::reshard(graph, heads, Axis::kTensor, kEverywhere);
   };
-  graph::add_into<ops::IndexerLoss>(graph,
-                                    {.q = scores.q,
-                                     .k = keys_of(context, scores),
-                                     .weights = scores.weights,
-                                     .targets = context.inputs.batch[Column::kTargets],
-                                     .chosen = attention.chosen,
-                                     .mass = whole(attention.mass),
-                                     .main_q = whole(attention.q),
-                                     .main_kv = whole(attention.kv),
-                                     .main_lse = whole(attention.lse),
-                                     .kv_begin = context.inputs.batch[Column::kKvBegin],
-                                     .rank = rank_of(context)},
-                                    {.sum = loss_sum(context)},
-                                    {.indexer = attrs_of(context, spec),
-                                     .head_dim = attention.head_dim,
-                                     .main_scale = attention.scale});
+  graph::add_into<ops::IndexerLoss>(
+      graph,
+      {.q = scores.q,
+       .k = keys_of(context, scores),
+       .weights = scores.weights,
+       .targets = context.inputs.batch[Column::kTargets],
+       .chosen = attention.chosen,
+       .mass = whole(attention.mass),
+       .main_q = whole(attention.q),
+       .main_kv = whole(attention.kv),
+       .main_lse = whole(attention.lse),
+       .kv_begin = context.inputs.batch[Column::kKvBegin],
+       .rank = rank_of(context)},
+      {.sum = loss_sum(context)},
+      {.indexer = attrs_of(context, spec), .head_dim = attention.head_dim, .main_scale = attention.scale});
 }
 
 }  // namespace strata::layers

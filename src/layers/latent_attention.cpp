@@ -5,6 +5,7 @@
 #include "ops/context_attention/context_attention.h"
 #include "ops/latent_attention/latent_attention.h"
 #include "ops/rope/rope.h"
+#include "ops/sparse_attention/sparse_attention.h"
 
 namespace strata::layers {
 namespace {
@@ -102,7 +103,7 @@ ops::AttentionOptions options_of(const Context& context, const LatentAttentionSp
 
 // Queries of a rank's heads, and the latents, whose rotated part is whole on the tensor axis.
 struct Heads {
-  ValueId q;
+  ValueId q = kNone;
   ops::Latents latents;
   ops::LatentAttrs attrs;
 };
@@ -121,20 +122,19 @@ ValueId attend(Context& context, const LatentAttentionSpec& spec, const Heads& h
                : ops::context_attention(graph, heads.q, kv, kv_begin, context.rows.length, options);
   }
   const ValueId kv = linear(context, up_of(spec), heads.latents.key_value);
-  const ValueId qkv =
-      graph::add<ops::LatentHeads>(graph, {.q = heads.q, .kv = kv, .rotated = heads.latents.rotated},
-                                   heads.attrs)
-          .qkv;
+  const ValueId qkv = graph::add<ops::LatentHeads>(
+                          graph, {.q = heads.q, .kv = kv, .rotated = heads.latents.rotated}, heads.attrs)
+                          .qkv;
   return shared ? shared_attention(context, spec.name, qkv, kv_begin, options)
                 : ops::attention(graph, qkv, kv_begin, options);
 }
 
 void require_indexer_layout(const Context& context, const LatentAttentionSpec& spec) {
   if (!shares_sequences(context) || context.settings.context_kind == ContextKind::kAllGather) return;
+  const bool ring = context.settings.context_kind == ContextKind::kRing;
   throw ConfigError(
-      "[{0}] with {0} = \"{1}\" no rank of {2} has all keys, of which the indexer of {3} chooses; take "
-      "\"all_gather\"",
-      context.words.context_kind, name_of(context.settings.context_kind), context.words.context, spec.name);
+      "[{0}] with {0} = \"{1}\" no rank of {2} has all keys, of which the indexer of {3} chooses; take \"all_gather\"",
+      context.words.context_kind, ring ? "ring" : "ulysses", context.words.context, spec.name);
 }
 
 IndexerSpec indexer_of(const LatentAttentionSpec& spec) {
@@ -160,8 +160,7 @@ ValueId attend_to_chosen(Context& context, const LatentAttentionSpec& spec, cons
        .kv_length = context.rows.length,
        .scale = spec.scale,
        .mass = learns});
-  if (learns)
-    add_indexer_loss(context, indexer_of(spec), *scores, {.chosen = chosen, .mass = attended.mass});
+  if (learns) add_indexer_loss(context, indexer_of(spec), *scores, {.chosen = chosen, .mass = attended.mass});
   return attended.out;
 }
 
@@ -175,13 +174,11 @@ ValueId attend_and_teach(Context& context, const LatentAttentionSpec& spec, cons
   ops::AttendedIds attended{};
   if (shares_sequences(context)) {
     keys_values = keys_values_of(context, spec, heads.latents, heads.attrs);
-    attended =
-        ops::context_attended(graph, heads.q, keys_values, kv_begin, context.rows.length, options);
+    attended = ops::context_attended(graph, heads.q, keys_values, kv_begin, context.rows.length, options);
   } else {
     const ValueId kv = linear(context, up_of(spec), heads.latents.key_value);
     const ValueId rotated = heads.latents.rotated;
-    keys_values =
-        graph::add<ops::LatentKeys>(graph, {.kv = kv, .rotated = rotated}, heads.attrs).keys_values;
+    keys_values = graph::add<ops::LatentKeys>(graph, {.kv = kv, .rotated = rotated}, heads.attrs).keys_values;
     const auto qkv =
         graph::add<ops::LatentHeads>(graph, {.q = heads.q, .kv = kv, .rotated = rotated}, heads.attrs).qkv;
     attended = ops::attended(graph, qkv, kv_begin, options);

@@ -10,10 +10,10 @@
 #include "layers/context_parallel.h"
 #include "models/parametrization.h"
 #include "ops/activation/activation.h"
+#include "ops/copy/copy.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/predict/predict.h"
 #include "ops/relative_bias/relative_bias.h"
-#include "ops/sparse_attention/sparse_attention.h"
 
 namespace strata::models {
 namespace {
@@ -220,7 +220,7 @@ graph::ValueId receive(layers::Context& context, layers::LayerRange& stage, cons
 // then copied.
 void send(layers::Context& context, layers::LayerRange& stage, graph::ValueId value, bool is_read = false) {
   const bool is_copied = is_read || context.graph.value(value).passage == graph::Value::Passage::kReceived;
-  stage.sent.push_back(is_copied ? ops::scale(context.graph, value, 1) : value);
+  stage.sent.push_back(is_copied ? ops::copy(context.graph, value) : value);
 }
 
 // Whether layers after `border` attend to the keys that a layer before it has chosen.
@@ -239,8 +239,7 @@ void receive_choice(const ModelConfig& config, layers::Context& context, layers:
 // The stage reads it too, so the message is a copy.
 void send_choice(const ModelConfig& config, layers::Context& context, layers::LayerRange& stage) {
   if (!shares_choice(config, context, stage.end)) return;
-  stage.sent.push_back(
-      graph::add<ops::CopyChoice>(context.graph, {.chosen = context.results.chosen}).copy);
+  stage.sent.push_back(ops::copy(context.graph, context.results.chosen));
 }
 
 // The whole model, without a pipeline.

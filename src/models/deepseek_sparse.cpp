@@ -110,8 +110,8 @@ ModelConfig read_glm(const std::string& text, const std::string& where) {
   const ConfigJson json(text, where);
   ModelConfig config = read_sparse(json, kGlmDsa, {.norm_eps = 1e-5, .max_positions = 202752}, 32);
   const std::vector<std::string> types = indexer_types(json, config.layers);
-  const char* const key = json.has("indexer_types") || !json.has("index_topk_pattern") ? "indexer_types"
-                                                                                       : "index_topk_pattern";
+  const char* const key =
+      json.has("indexer_types") || !json.has("index_topk_pattern") ? "indexer_types" : "index_topk_pattern";
   if (std::ssize(types) != config.layers)
     json.reject(key, fmt::format("{} entries", types.size()),
                 fmt::format("one for each of {} layers", config.layers));
@@ -139,8 +139,8 @@ constexpr PresetRow kV32Presets[] = {
      R"("q_lora_rank":192,"kv_lora_rank":128,"qk_nope_head_dim":64,"qk_rope_head_dim":32,"v_head_dim":64,
         "first_k_dense_replace":8,"index_n_heads":4,"index_head_dim":64,"index_topk":64,
         "tie_word_embeddings":true)"},
-    {"deepseek-v3.2", "DeepSeek-V3.2 671B-A37B, each token to 2,048 keys", 7168, 61, 128, 128, 0, 18432, 129280,
-     163840,
+    {"deepseek-v3.2", "DeepSeek-V3.2 671B-A37B, each token to 2,048 keys", 7168, 61, 128, 128, 0, 18432,
+     129280, 163840,
      R"("rope_theta":10000,"rope_scaling":{"type":"yarn","factor":40,"original_max_position_embeddings":4096,
         "beta_fast":32,"beta_slow":1,"mscale":1.0,"mscale_all_dim":1.0},"bos_token_id":0,"eos_token_id":1)"},
 };

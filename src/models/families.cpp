@@ -213,7 +213,8 @@ ModelConfig with_overrides(const ModelConfig& config,
     json[key] = parse_json<nlohmann::json>(value);
     // The family's rule decides again which layers have windows, unless they are overridden too.
     if (key == "num_hidden_layers") {
-      for (const char* by_layer : {"layer_types", "no_rope_layers", "moe_layers", "indexer_types"}) json.erase(by_layer);
+      for (const char* by_layer : {"layer_types", "no_rope_layers", "moe_layers", "indexer_types"})
+        json.erase(by_layer);
     }
   }
   try {

@@ -51,12 +51,12 @@ extern const Family kSwitch;         // switch.cpp
 
 // In the order of docs/models.md and `strata presets`.
 inline constexpr std::array kFamilies{
-    &kLlama,     &kMistral,    &kQwen2,      &kQwen3,      &kOlmo,      &kOlmo2,         &kOlmo3,
-    &kSmolLm3,   &kGemma2,     &kGemma3,     &kPhi3,       &kGptNeoX,   &kGpt2,          &kStarCoder2,
-    &kStableLm,  &kMixtral,    &kQwen2Moe,   &kQwen3Moe,   &kOlmoe,     &kGptOss,        &kLlama4,
-    &kGlm4Moe,   &kMiniMaxM2,  &kDeepseekV2, &kDeepseekV3, &kKimiK2, &kDeepseekV32, &kGlmDsa,   &kQwen3Next,     &kQwen35,
-    &kQwen35Moe, &kOlmoHybrid, &kKimiLinear, &kMamba2,     &kNemotronH, &kGraniteHybrid, &kFalconH1,
-    &kLfm2Moe,   &kBert,       &kT5,         &kSwitch,
+    &kLlama,         &kMistral,   &kQwen2,      &kQwen3,      &kOlmo,       &kOlmo2,       &kOlmo3,
+    &kSmolLm3,       &kGemma2,    &kGemma3,     &kPhi3,       &kGptNeoX,    &kGpt2,        &kStarCoder2,
+    &kStableLm,      &kMixtral,   &kQwen2Moe,   &kQwen3Moe,   &kOlmoe,      &kGptOss,      &kLlama4,
+    &kGlm4Moe,       &kMiniMaxM2, &kDeepseekV2, &kDeepseekV3, &kKimiK2,     &kDeepseekV32, &kGlmDsa,
+    &kQwen3Next,     &kQwen35,    &kQwen35Moe,  &kOlmoHybrid, &kKimiLinear, &kMamba2,      &kNemotronH,
+    &kGraniteHybrid, &kFalconH1,  &kLfm2Moe,    &kBert,       &kT5,         &kSwitch,
 };
 
 }  // namespace strata::models

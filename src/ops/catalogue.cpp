@@ -11,6 +11,7 @@
 #include "ops/clamp/clamp.h"
 #include "ops/constant/constant.h"
 #include "ops/context_attention/context_attention.h"
+#include "ops/copy/copy.h"
 #include "ops/cross_attention/cross_attention.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/embedding/embedding.h"
@@ -128,6 +129,7 @@ std::span<const CatalogueEntry> catalogue() {
         entry<Rope>(),
         entry<ShareHeads>(),
         entry<ShareHeadsGrad>(),
+        entry<Copy>(),
         entry<TakePart>(),
         entry<TakePartGrad>(),
         entry<Temper>(),

@@ -138,7 +138,8 @@ class StageBuilder {
       graph_.set_chunk(chunk);
       std::vector<graph::ValueId> sent;
       for (const graph::ValueId value : range.received) {
-        if (has_gradient(value)) sent.push_back(graph::sum_over_ranks(graph_, gradients[static_cast<size_t>(value)]));
+        if (has_gradient(value))
+          sent.push_back(graph::sum_over_ranks(graph_, gradients[static_cast<size_t>(value)]));
       }
       add(true, {segment, chunk}, stages_[at(chunk)] - 1, sent);
     });

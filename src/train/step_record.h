@@ -35,6 +35,7 @@ struct StepRecord {
   // Models with experts; the losses include their coefficients and are summed over layers.
   std::optional<ExpertLoad> experts;
   double balance_loss = 0, router_z_loss = 0;
+  std::optional<double> indexer_loss;        // models with an indexer; summed over layers
   std::optional<double> mtp_loss;            // models that predict further tokens; unweighted
   std::string weights_digest;                // after the update
   std::optional<StepStatistics> statistics;  // if the step measured any

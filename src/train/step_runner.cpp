@@ -28,6 +28,7 @@ StepRunner::StepRunner(const RunInputs& inputs, program::Executor& executor, con
       param_norm_(executor, config::kTrainProgram, MetricKind::kParamNorm),
       balance_loss_sum_(executor, config::kTrainProgram, MetricKind::kBalanceLossSum),
       router_z_loss_sum_(executor, config::kTrainProgram, MetricKind::kRouterZLossSum),
+      indexer_loss_sum_(executor, config::kTrainProgram, MetricKind::kIndexerLossSum),
       experts_(executor, config::kTrainProgram),
       statistics_(std::in_place, executor, config::kTrainProgram) {
   for (int32_t k = 1; k <= inputs.model.predict_layers; ++k)
@@ -225,6 +226,7 @@ RankReport StepRunner::report(const StepRecord& record) {
                   .tokens = loss_sum_.is_reported() ? static_cast<double>(token_count_.read<int64_t>()) : 0,
                   .balance_loss_sum = balance_loss_sum_.read_reported<double>(),
                   .router_z_loss_sum = router_z_loss_sum_.read_reported<double>(),
+                  .indexer_loss_sum = indexer_loss_sum_.read_reported<double>(),
                   .compute_seconds = record.step_seconds,
                   .data_wait_seconds = record.data_wait_seconds};
   for (size_t k = 0; k < further_.size(); ++k) {
@@ -248,18 +250,20 @@ RankReport StepRunner::report(const StepRecord& record) {
 
 void StepRunner::take(const std::vector<RankReport>& all, StepRecord& record) {
   std::vector<uint64_t> digests;
-  double sum = 0, tokens = 0, further = 0;
+  double sum = 0, tokens = 0, further = 0, indexers = 0;
   for (const RankReport& one : all) {
     sum += one.loss_sum;
     tokens += one.tokens;
     record.balance_loss += one.balance_loss_sum;
     record.router_z_loss += one.router_z_loss_sum;
+    indexers += one.indexer_loss_sum;
     further += one.mtp_loss;
     digests.push_back(one.is_first_with_weights != 0 ? one.weights.joined() : 0);
   }
   if (tokens > 0) {
     record.balance_loss /= tokens;
     record.router_z_loss /= tokens;
+    if (inputs_.model.indexer) record.indexer_loss = indexers / tokens;
     record.loss = sum / tokens;
   }
   if (layers_with_terms() > 0) record.mtp_loss = further;

@@ -102,7 +102,8 @@ class StepRunner {
   static constexpr size_t kNoProgram = static_cast<size_t>(-1);
   size_t program_ = config::
       kTrainProgram;  // of the last step, kNoProgram if its packed weights are old; all have the metrics in the same places
-  program::Metric loss_sum_, token_count_, grad_norm_, param_norm_, balance_loss_sum_, router_z_loss_sum_;
+  program::Metric loss_sum_, token_count_, grad_norm_, param_norm_, balance_loss_sum_, router_z_loss_sum_,
+      indexer_loss_sum_;
   std::vector<program::Metric> further_;  // sums of the losses of further tokens
   ExpertWatch experts_;
   Injector* injector_ = nullptr;

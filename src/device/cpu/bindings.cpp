@@ -12,6 +12,7 @@
 #include "ops/clamp/clamp.h"
 #include "ops/constant/constant.h"
 #include "ops/context_attention/context_attention.h"
+#include "ops/copy/copy.h"
 #include "ops/cross_attention/cross_attention.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/embedding/embedding.h"
@@ -117,6 +118,7 @@ std::span<const Binding> cpu_bindings() {
         row<ops::Rope>(Cpu{}),
         row<ops::ShareHeads>(Cpu{}),
         row<ops::ShareHeadsGrad>(Cpu{}),
+        row<ops::Copy>(Cpu{}),
         row<ops::TakePart>(Cpu{}),
         row<ops::TakePartGrad>(Cpu{}),
         row<ops::Temper>(Cpu{}),

@@ -14,6 +14,7 @@
 #include "ops/clamp/clamp.h"
 #include "ops/constant/constant.h"
 #include "ops/context_attention/context_attention.h"
+#include "ops/copy/copy.h"
 #include "ops/cross_attention/cross_attention.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/embedding/embedding.h"
@@ -104,8 +105,9 @@ int64_t chunk_states(const NodeView& node) {
 // [entries, capacity, D].
 int64_t scores_of_rows(const NodeView& node) {
   constexpr int64_t kRowsOfBlock = 64;
-  const int64_t keys = node.node.op == &ops::CachedSelectKeys::def ? node.in(3).shape[1]
-                                                                   : node.attrs<ops::IndexerAttrs>().kv_length;
+  const int64_t keys = node.node.op == &ops::CachedSelectKeys::def
+                           ? node.in(3).shape[1]
+                           : node.attrs<ops::IndexerAttrs>().kv_length;
   return kPartialSums * kRowsOfBlock * keys * size_of(DType::kF32);
 }
 // The iterate x, x xᵀ, and the polynomial of that.
@@ -225,6 +227,7 @@ std::span<const Binding> described_bindings() {
         described<ops::Rope>(no_scratch),
         described<ops::ShareHeads>(no_scratch),
         described<ops::ShareHeadsGrad>(no_scratch),
+        described<ops::Copy>(no_scratch),
         described<ops::TakePart>(no_scratch),
         described<ops::TakePartGrad>(no_scratch),
         described<ops::Temper>(no_scratch),

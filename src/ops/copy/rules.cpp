@@ -1,0 +1,23 @@
+#include "ops/copy/copy.h"
+
+#include "ops/rules.h"
+
+namespace strata::ops {
+
+const OpDef Copy::def = define<Copy>({
+    .name = "copy",
+    .family = "elementwise",
+    .infer = [](const auto& node) -> Outputs<Copy> { return {.copy = Spec::like(*node.in.x)}; },
+    .cost = [](const auto& node) { return streamed(node, 0); },
+    .placements = [](const auto&, Axis) -> Splits<Copy> {
+      return {{{.x = kS0}, {.copy = kS0}}, {{.x = kS1}, {.copy = kS1}}};
+    },
+    .gradient = [](GradientBuilder& builder,
+                   const auto& node) { builder.add_gradient(node.in.x, builder.gradient_of(node.out.copy)); },
+});
+
+ValueId copy(Graph& graph, ValueId x) {
+  return add<Copy>(graph, {.x = x}).copy;
+}
+
+}  // namespace strata::ops
