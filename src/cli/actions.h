@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/file.h"
+#include "interop/add_indexer.h"
 #include "interop/upcycle.h"
 
 namespace strata::cli {
@@ -202,8 +203,12 @@ struct UpcycleCommand : ConvertOptions {
   interop::UpcycleOptions how = {};
   int64_t per_token = 0;  // 0: two copies
 };
+struct AddIndexerCommand : ConvertOptions {
+  interop::IndexerOptions how = {};
+};
 int run_export(const ConvertOptions& options);
 int run_import(const ConvertOptions& options);
 int run_upcycle(const UpcycleCommand& command);
+int run_add_indexer(const AddIndexerCommand& command);
 
 }  // namespace strata::cli

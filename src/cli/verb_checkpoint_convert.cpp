@@ -1,4 +1,4 @@
-// strata checkpoint export, import and upcycle
+// strata checkpoint export, import, upcycle and add-indexer
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -217,25 +217,51 @@ int run_export(const ConvertOptions& options) {
   return 0;
 }
 
+namespace {
+
+// The directory of another model with weights made from those of `folder`.
+void write_converted(const ConvertOptions& options, const ModelFolder& folder,
+                     const models::ModelConfig& model, std::vector<checkpoint::TensorView> weights,
+                     const char* what) {
+  const DType dtype = dtype_of(options.dtype);
+  checkpoint::ModelFiles files{.config_json = models::write_config_json(model, dtype),
+                               .files = interop::companion_files_of(folder.path, folder.model),
+                               .weights = std::move(weights),
+                               .dtype = dtype,
+                               .max_shard_bytes = shard_bytes_of(options)};
+  // It describes the model before.
+  std::erase_if(files.files, [](const auto& file) { return file.name == "README.md"; });
+  checkpoint::write_hf_directory(posix_file_system(), options.target, files);
+  print_result(options, model, what);
+}
+
+}  // namespace
+
 int run_upcycle(const UpcycleCommand& command) {
-  const DType dtype = dtype_of(command.dtype);
+  dtype_of(command.dtype);
   refuse_existing("strata checkpoint upcycle", command.target, command.force);
-  const auto shard_bytes = shard_bytes_of(command);
+  shard_bytes_of(command);
   const ModelFolder folder = open_folder(command.source);
   interop::UpcycleOptions how = command.how;
   how.per_token = command.per_token > 0 ? command.per_token : 2 * how.granularity;
   const models::ModelConfig model = interop::upcycled(folder.model, how);
   const checkpoint::WeightSource weights = checkpoint::open_weights(folder.path, folder.model);
   checkpoint::check_finite(weights, folder.model);
-  checkpoint::ModelFiles files{.config_json = models::write_config_json(model, dtype),
-                               .files = interop::companion_files_of(folder.path, folder.model),
-                               .weights = interop::upcycled_tensors(folder.model, weights, model, how),
-                               .dtype = dtype,
-                               .max_shard_bytes = shard_bytes};
-  // It describes the dense model.
-  std::erase_if(files.files, [](const auto& file) { return file.name == "README.md"; });
-  checkpoint::write_hf_directory(posix_file_system(), command.target, files);
-  print_result(command, model, "upcycled to");
+  write_converted(command, folder, model, interop::upcycled_tensors(folder.model, weights, model, how),
+                  "upcycled to");
+  return 0;
+}
+
+int run_add_indexer(const AddIndexerCommand& command) {
+  dtype_of(command.dtype);
+  refuse_existing("strata checkpoint add-indexer", command.target, command.force);
+  shard_bytes_of(command);
+  const ModelFolder folder = open_folder(command.source);
+  const models::ModelConfig model = interop::with_indexer(folder.model, command.how);
+  const checkpoint::WeightSource weights = checkpoint::open_weights(folder.path, folder.model);
+  checkpoint::check_finite(weights, folder.model);
+  write_converted(command, folder, model,
+                  interop::tensors_with_indexer(folder.model, weights, model, command.how), "written to");
   return 0;
 }
 
@@ -276,6 +302,23 @@ int run_import(const ConvertOptions& options) {
 
 namespace {
 
+// How the new directory is written, and the action.
+template <typename Command>
+void add_output(Verb& verb, const std::shared_ptr<Command>& command,
+                const std::shared_ptr<std::string>& target, int (*run)(const Command&)) {
+  verb.option("--dtype", command->dtype, "Type of the weights")
+      .one_of({"bf16", "fp16", "fp32"})
+      .show_default();
+  verb.option("--max-shard-size", command->max_shard_size, "Size limit of a weight file: 500 MB, 5 GB")
+      .show_default();
+  verb.flag("--force", command->force, kForceHelp);
+  verb.json(command->json);
+  verb.action([command, target, run] {
+    command->target = *target;
+    return run(*command);
+  });
+}
+
 void add_upcycle(Verb checkpoint) {
   auto command = std::make_shared<UpcycleCommand>();
   auto target = std::make_shared<std::string>();
@@ -300,17 +343,32 @@ void add_upcycle(Verb checkpoint) {
   verb.option("--fresh", command->how.fresh, "The share of each expert's inner units that is reinitialized")
       .show_default();
   verb.option("--seed", command->how.seed, "Seed of router, noise and reinitialized units").show_default();
-  verb.option("--dtype", command->dtype, "Type of the weights")
-      .one_of({"bf16", "fp16", "fp32"})
-      .show_default();
-  verb.option("--max-shard-size", command->max_shard_size, "Size limit of a weight file: 500 MB, 5 GB")
-      .show_default();
-  verb.flag("--force", command->force, kForceHelp);
-  verb.json(command->json);
-  verb.action([command, target] {
-    command->target = *target;
-    return run_upcycle(*command);
-  });
+  add_output(verb, command, target, run_upcycle);
+}
+
+void add_add_indexer(Verb checkpoint) {
+  auto command = std::make_shared<AddIndexerCommand>();
+  auto target = std::make_shared<std::string>();
+  Verb verb = checkpoint.verb(
+      "add-indexer", "Prepare a dense deepseek3 model for sparse attention, for a warm-up of its indexer",
+      "strata checkpoint add-indexer dense/ sparse/ --top-k 64 --heads 4 --size 64");
+  verb.option("DENSE", command->source, "Checkpoint, run, RUN@latest, RUN@best or Hugging Face directory")
+      .required();
+  verb.option("OUT", *target, "The directory to write").required();
+  verb.option("--top-k", command->how.dims.count, "Keys that each token attends to (index_topk)")
+      .positive()
+      .show_default()
+      .type_name("K");
+  verb.option("--heads", command->how.dims.heads, "Heads of the indexer (index_n_heads)")
+      .positive()
+      .show_default()
+      .type_name("H");
+  verb.option("--size", command->how.dims.dim, "Size of one of its heads (index_head_dim)")
+      .positive()
+      .show_default()
+      .type_name("D");
+  verb.option("--seed", command->how.seed, "Seed of its weights").show_default();
+  add_output(verb, command, target, run_add_indexer);
 }
 
 }  // namespace
@@ -350,6 +408,7 @@ void add_checkpoint_conversions(Verb checkpoint) {
   in.option("--format", options->format, "hf or megatron; default: detected from the folder")
       .one_of({"hf", "megatron"});
   add_upcycle(checkpoint);
+  add_add_indexer(checkpoint);
 }
 
 }  // namespace strata::cli
