@@ -13,10 +13,10 @@ namespace {
 constexpr const char* kFull = "full";
 constexpr const char* kShared = "shared";
 
-// mlp_layer_types, if present, lists dense layers and then layers with experts.
+// mlp_layer_types, if present, lists dense layers and then layers with experts: the number of the former. -1: absent.
 int64_t dense_layers(const ConfigJson& json, int64_t layers) {
   const std::vector<std::string> types = json.texts("mlp_layer_types");
-  if (types.empty()) return std::min(layers, json.count_or("first_k_dense_replace", 3));
+  if (types.empty()) return -1;
   if (std::ssize(types) != layers)
     json.reject("mlp_layer_types", fmt::format("{} entries", types.size()),
                 fmt::format("one for each of {} layers", layers));
@@ -48,10 +48,11 @@ ModelConfig read_sparse(const ConfigJson& json, const Family& family, const Llam
                                                .per_token = 8,
                                                .intermediate_size = 2048,
                                                .shared = 1,
-                                               .dense_layers = dense_layers(json, config.layers),
+                                               .dense_layers = 3,
                                                .groups = is_glm ? 1 : 8,
                                                .kept_groups = is_glm ? 1 : 4,
-                                               .scale = 2.5});
+                                               .scale = 2.5,
+                                               .first = dense_layers(json, config.layers)});
   if (config.experts.count > 0) config.experts.balance_coefficient = 1e-4;
   config.indexer = {.heads = json.integer_or("index_n_heads", index_heads),
                     .dim = json.integer_or("index_head_dim", 128),
@@ -135,8 +136,8 @@ std::string write_glm(const ModelConfig& config, DType dtype) {
 }
 
 constexpr PresetRow kV32Presets[] = {
-    {"dsa-30m", "DeepSeek-V3.2's attention, dense, each token to 64 keys", 384, 8, 6, 6, 0, 1152, 8192, 4096,
-     R"("q_lora_rank":192,"kv_lora_rank":128,"qk_nope_head_dim":64,"qk_rope_head_dim":32,"v_head_dim":64,
+    {"dsa-30m", "DeepSeek-V3.2's attention, dense, each token to 64 keys", 512, 8, 8, 8, 0, 1408, 8192, 4096,
+     R"("q_lora_rank":256,"kv_lora_rank":128,"qk_nope_head_dim":64,"qk_rope_head_dim":32,"v_head_dim":64,
         "first_k_dense_replace":8,"index_n_heads":4,"index_head_dim":64,"index_topk":64,
         "tie_word_embeddings":true)"},
     {"deepseek-v3.2", "DeepSeek-V3.2 671B-A37B, each token to 2,048 keys", 7168, 61, 128, 128, 0, 18432,

@@ -11,7 +11,8 @@ Experts read_sigmoid_experts(const ConfigJson& json, const SigmoidDefaults& defa
   using Route = ops::RouteAttrs;
   const auto count_of = [&](const char* key, int64_t fallback) { return json.integer_or(key, fallback); };
   const int64_t width = count_of("moe_intermediate_size", defaults.intermediate_size);
-  const int64_t first = json.count_or("first_k_dense_replace", defaults.dense_layers);
+  const int64_t first =
+      defaults.first >= 0 ? defaults.first : json.count_or("first_k_dense_replace", defaults.dense_layers);
   if (first >= json.integer("num_hidden_layers")) return {};
   const int64_t count = count_of("n_routed_experts", count_of("num_local_experts", defaults.count));
   return {.count = count,

@@ -13,6 +13,8 @@ struct SigmoidDefaults {
   int64_t count, per_token, intermediate_size, shared, dense_layers;
   int64_t groups = 1, kept_groups = 1;
   double scale = 1;
+  int64_t first =
+      -1;  // of the layers with experts, as another key has it; -1: as first_k_dense_replace has it
 };
 // None if all layers are dense.
 Experts read_sigmoid_experts(const ConfigJson& json, const SigmoidDefaults& defaults);

@@ -72,6 +72,8 @@ inline void set_layers(models::ModelConfig& model, int64_t count) {
     if (std::find(dense.begin(), dense.end(), i) != dense.end()) dense.push_back(std::ssize(kinds));
     kinds.push_back(layers::LayerKind(kinds[static_cast<size_t>(i)]));
   }
+  std::vector<bool>& without = model.without_indexer;
+  while (!without.empty() && std::ssize(without) < count) without.push_back(without.size() % 3 != 0);
   model.layers = count;
 }
 
@@ -95,6 +97,7 @@ inline models::ModelConfig small_model(const std::string& name) {
   if (model.experts.clamp.limit > 0) model.experts.clamp.limit = 0.5;
   if (model.experts.count > 0) {
     model.experts.count = 6;
+    model.experts.first = std::min<int64_t>(model.experts.first, 1);
     model.experts.route.k = 2;
     model.experts.route.groups = model.experts.route.kept_groups = 1;
     model.experts.intermediate_size = 16;
@@ -110,6 +113,13 @@ inline models::ModelConfig small_model(const std::string& name) {
     model.latent = {
         .query_rank = query ? 20 : 0, .rank = 12, .plain_dim = 6, .rotary_dim = 4, .value_dim = 8};
     model.head_dim = model.latent->head_dim();
+  }
+  if (model.indexer) {
+    model.indexer->heads = 3;
+    model.indexer->dim = 6;
+    model.indexer->count = 5;
+    // The second layer shares the first one's choice where the family has such layers.
+    if (!model.without_indexer.empty()) model.without_indexer = {false, true};
   }
   shrink_mixers(model);
   return model;

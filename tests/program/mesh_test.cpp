@@ -99,6 +99,7 @@ struct Making {
   layers::MoeSpec::Balance balance = layers::MoeSpec::Balance::kSequence;
   layers::MoeSpec::Router router = layers::MoeSpec::Router::kTopK;
   double capacity_factor = 0;
+  layers::Settings::Indexer indexer = layers::Settings::Indexer::kSparse;
 };
 
 std::vector<Layout> named(const std::vector<Layout>& all, std::initializer_list<std::string_view> names) {
@@ -125,6 +126,7 @@ class OnAMesh : public testing::TestWithParam<std::tuple<const char*, Layout, Ma
     options.recompute = making.recompute;
     options.backward = making.backward;
     options.activations = making.activations;
+    options.indexer = making.indexer;
     models::Experts& experts = options.model.experts;
     experts.balance = making.balance;
     experts.router = making.router;
@@ -178,8 +180,9 @@ TEST_P(OnAMesh, ComputesWhatOneRankComputes) {
   const bool group = experts.router == models::Experts::Router::kExpertChoice ||
                      experts.router == models::Experts::Router::kSoft;
   const bool parts = layout.mesh.size(graph::Axis::kTensor) > 1 || shared;
+  const bool scatters_keys = shared && layout.context != layers::ContextKind::kAllGather;
   if ((ring && options.model.positions == models::Positions::kRelative) || (group && parts) ||
-      refuses_groups(options)) {
+      refuses_groups(options) || (options.model.indexer && scatters_keys)) {
     EXPECT_THROW(take_step(options), ConfigError);
     return;
   }
@@ -196,8 +199,9 @@ TEST_P(OnAMesh, ComputesWhatOneRankComputes) {
     }
   }
   std::vector<const char*> names{"loss_sum", "token_count", "grad_norm", "param_norm"};
-  if (experts.count > 0) names.push_back("layers.1.ffn.expert_tokens");
-  for (const char* loss : {"balance_loss_sum", "router_z_loss_sum"})
+  const bool warms_up = making.indexer == layers::Settings::Indexer::kDense;
+  if (experts.count > 0 && !warms_up) names.push_back("layers.1.ffn.expert_tokens");
+  for (const char* loss : {"balance_loss_sum", "router_z_loss_sum", "indexer_loss_sum"})
     if (graph.find_value(loss) != graph::kNone) names.push_back(loss);
   if (graph.find_value("layers.1.ffn.router_squares") != graph::kNone)
     names.push_back("layers.1.ffn.router_squares");
@@ -362,6 +366,46 @@ INSTANTIATE_TEST_SUITE_P(SharedExpertsOfHybrids, OnAMesh,
                                                                   {"shard2", "tensor2", "context2",
                                                                    "zero3_shard2", "shard2_tensor2"})),
                                           testing::Values(kPlain)),
+                         name_of_case);
+constexpr Making of_indexer(const char* name, layers::Settings::Indexer indexer, Recompute recompute,
+                            Backward backward) {
+  return {name,
+          recompute,
+          backward,
+          DType::kF32,
+          2e-5,
+          layers::MoeSpec::Balance::kSequence,
+          layers::MoeSpec::Router::kTopK,
+          0,
+          indexer};
+}
+using Indexer = layers::Settings::Indexer;
+constexpr Making kWarmup = of_indexer("warmup", Indexer::kDense, Recompute::kNone, Backward::kCombined);
+INSTANTIATE_TEST_SUITE_P(Indexers, OnAMesh,
+                         testing::Combine(testing::Values("dsa-30m", "glm-5"), testing::ValuesIn(layouts()),
+                                          testing::Values(kPlain, kWarmup)),
+                         name_of_case);
+INSTANTIATE_TEST_SUITE_P(
+    IndexersInOtherWays, OnAMesh,
+    testing::Combine(testing::Values("dsa-30m"),
+                     testing::ValuesIn(named(layouts(), {"tensor2", "context2", "zero3_shard2_context2",
+                                                         "context2_tensor2", "zero3_shard2_tensor2"})),
+                     testing::Values(kFull, kSplit,
+                                     of_indexer("warmup_split", Indexer::kDense, Recompute::kFull,
+                                                Backward::kSplit))),
+    name_of_case);
+INSTANTIATE_TEST_SUITE_P(SharedExpertsOfIndexers, OnAMesh,
+                         testing::Combine(testing::Values("glm-5"),
+                                          testing::ValuesIn(named(expert_layouts(),
+                                                                  {"shard2", "tensor2", "context2",
+                                                                   "zero3_shard2"})),
+                                          testing::Values(kPlain, kWarmup)),
+                         name_of_case);
+INSTANTIATE_TEST_SUITE_P(PredictionOfIndexers, OnAMesh,
+                         testing::Combine(testing::Values("dsa-30m+predicting"),
+                                          testing::ValuesIn(named(layouts(), {"tensor2", "context2",
+                                                                              "zero3_shard2_tensor2"})),
+                                          testing::Values(kPlain, kWarmup)),
                          name_of_case);
 INSTANTIATE_TEST_SUITE_P(Makings, OnAMesh,
                          testing::Combine(testing::Values("llama3-5m", "bert-tiny", "t5-small"),

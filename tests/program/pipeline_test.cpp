@@ -159,12 +159,12 @@ INSTANTIATE_TEST_SUITE_P(Uneven, InAPipeline,
                          testing::Combine(testing::Values("gemma3-270m", "t5-small", "bert-tiny"),
                                           testing::ValuesIn(kUneven), testing::Values(false)),
                          name_of_case);
-INSTANTIATE_TEST_SUITE_P(Hybrids, InAPipeline,
-                         testing::Combine(testing::Values("gdn-30m", "mamba2-30m", "nemotron-3-nano-30b-a3b"),
-                                          testing::Values(Cut{"1f1b"}, kMixed[1], kMixed[5], kMixed[6],
-                                                          kUneven[0]),
-                                          testing::Values(false)),
-                         name_of_case);
+INSTANTIATE_TEST_SUITE_P(
+    Hybrids, InAPipeline,
+    testing::Combine(testing::Values("gdn-30m", "mamba2-30m", "nemotron-3-nano-30b-a3b", "dsa-30m", "glm-5"),
+                     testing::Values(Cut{"1f1b"}, kMixed[1], kMixed[5], kMixed[6], kUneven[0]),
+                     testing::Values(false)),
+    name_of_case);
 INSTANTIATE_TEST_SUITE_P(EncoderWithExperts, InAPipeline,
                          testing::Combine(testing::Values("switch-base-8"),
                                           testing::Values(kUneven[1], kUneven[4]), testing::Values(false)),

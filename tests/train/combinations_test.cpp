@@ -73,6 +73,7 @@ const std::vector<FamilySets>& families() {
                     "q_lora_rank=12"};
   const Sets routed = experts("n_routed_experts") +
                       Sets{"moe_intermediate_size=16", "first_k_dense_replace=1", "n_shared_experts=1"};
+  const Sets indexer{"index_n_heads=2", "index_head_dim=8", "index_topk=6"};
   const Sets one_group{"n_group=1", "topk_group=1"}, predicts{"num_nextn_predict_layers=1"};
   const Sets delta{"linear_num_key_heads=2", "linear_num_value_heads=4", "linear_key_head_dim=8",
                    "linear_value_head_dim=8"};
@@ -113,6 +114,9 @@ const std::vector<FamilySets>& families() {
       {"deepseek2", latent + routed, true},
       {"deepseek3", latent + routed + one_group + predicts, true},
       {"kimi-k2", latent + routed + one_group, true},
+      {"deepseek3.2", latent + indexer + routed + one_group + predicts, true},
+      {"glm-5", latent + indexer + routed + one_group + Sets{"indexer_types=['full', 'shared', 'shared']"},
+       true},
       {"qwen3-next", delta + experts("num_experts") + in_three("linear_attention", "full_attention") + shared,
        true},
       {"qwen3.5", delta + in_three("linear_attention", "full_attention")},
@@ -180,13 +184,16 @@ std::string refusing_key(const Combination& one) {
   const bool sees_groups = router == "expert_choice" || router == "soft",
              drops = router == "capacity" || router == "probability";
   const bool shares = axes.has("expert=2"), cuts = axes.has("expert_tensor=2");
-  const bool biased = family == "deepseek3" || family == "kimi-k2" || family == "glm4-moe" ||
+  const bool has_indexer = family == "deepseek3.2" || family == "glm-5";
+  const bool biased = family == "deepseek3" || family == "kimi-k2" || family == "glm4-moe" || has_indexer ||
                       family == "minimax-m2" || family == "kimi-linear" || family == "nemotron-h";
   if (biased && router != "auto" && !drops) return "moe.router";
   if (!one.of_family().has_experts && shares) return "parallel.expert";
   if (!one.of_family().has_experts && cuts) return "parallel.expert_tensor";
   // Attention biases by distance; checked before experts.
   if (axes.has("context_kind='ring'") && (family == "t5" || family == "switch"))
+    return "parallel.context_kind";
+  if (has_indexer && (axes.has("context_kind='ring'") || axes.has("context_kind='ulysses'")))
     return "parallel.context_kind";
   if (sees_groups && (tensor || context)) return "moe.router";
   // Families whose files store all experts of a layer in one tensor: quantization blocks cross experts.
