@@ -85,6 +85,12 @@ from conversion.phi import Phi3MiniModel
 import pathlib
 # For GLM it needs four tokens that only the published vocabulary has.
 TextModel._set_vocab_glm = TextModel._set_vocab_gpt2
+# For DeepSeek-V3.2 it needs a tokenizer that puts a token before the text.
+try:
+    from conversion.deepseek import DeepseekV32Model
+    DeepseekV32Model.set_vocab = TextModel._set_vocab_gpt2
+except ImportError:  # an older converter
+    pass
 if not (pathlib.Path(folder) / "tokenizer.model").exists():
     Gemma2Model.set_vocab = Phi3MiniModel.set_vocab = TextModel._set_vocab_gpt2
 # transformers 5 drops keys of config.json that the converter needs (rotary_pct).
@@ -226,6 +232,7 @@ def small_models(program, scratch, only):
                  tie_word_embeddings=True)
     latent = dict(base, num_key_value_heads=4, kv_lora_rank=32, qk_nope_head_dim=16, qk_rope_head_dim=16, v_head_dim=16,
                   n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=40, n_shared_experts=2, first_k_dense_replace=1)
+    indexer = dict(index_n_heads=8, index_head_dim=64, index_topk=16)
     kinds = {
         "llama": t.LlamaConfig(**dict(base, tie_word_embeddings=True)),
         "llama3": t.LlamaConfig(**base, rope_parameters=llama3),
@@ -269,6 +276,14 @@ def small_models(program, scratch, only):
         "deepseek-v3-yarn": t.DeepseekV3Config(**latent, q_lora_rank=24, n_group=1, topk_group=1, routed_scaling_factor=2.5,
                                                num_nextn_predict_layers=0, rope_parameters=dict(
                                                    yarn, beta_fast=32, beta_slow=1, mscale=1.0, mscale_all_dim=1.0)),
+        # Sparse attention. llama.cpp multiplies the indexers' vectors by a Hadamard matrix, so their size is a power of two.
+        "deepseek-v32": t.DeepseekV32Config(**latent, **indexer, q_lora_rank=24, n_group=4, topk_group=2, routed_scaling_factor=2.5),
+        "deepseek-v32-yarn": t.DeepseekV32Config(**latent, **indexer, q_lora_rank=24, n_group=1, topk_group=1,
+                                                 routed_scaling_factor=2.5, rope_parameters=dict(
+                                                     yarn, beta_fast=32, beta_slow=1, mscale=1.0, mscale_all_dim=1.0)),
+        "glm-5": t.GlmMoeDsaConfig(**latent, **indexer, q_lora_rank=24, n_group=1, topk_group=1, routed_scaling_factor=2.5),
+        "glm-5.2": t.GlmMoeDsaConfig(**latent, **indexer, q_lora_rank=24, n_group=1, topk_group=1, routed_scaling_factor=2.5,
+                                     indexer_types=["full", "shared", "full"]),
         "glm4-moe": t.Glm4MoeConfig(**base, head_dim=32, n_routed_experts=8, num_experts_per_tok=3, n_group=1, topk_group=1,
                                     moe_intermediate_size=40, n_shared_experts=1, first_k_dense_replace=1, routed_scaling_factor=1.5,
                                     use_qk_norm=True, attention_bias=True, num_nextn_predict_layers=0),

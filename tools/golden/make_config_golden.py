@@ -22,7 +22,7 @@ GOLDEN = pathlib.Path(__file__).resolve().parents[2] / "tests/models/golden"
 BASES = ["bert", "deepseek-v2-moe", "deepseek-v3-moe", "gemma2", "gemma3", "glm4-moe", "gpt-neox", "gpt-oss", "gpt2",
          "llama-tied", "llama-biases-yarn", "llama4", "mistral", "mixtral", "olmo", "olmo-clip", "olmo2", "olmoe",
          "phi3", "qwen2", "qwen2-moe", "qwen3", "qwen3-moe", "stablelm", "starcoder2", "switch", "t5", "t5-gated",
-         "olmo3", "smollm3", "smollm3-windows", "minimax-m2"]
+         "olmo3", "smollm3", "smollm3-windows", "minimax-m2", "deepseek-v32", "glm-moe-dsa"]
 # Keys that do not affect the mathematics of this program.
 IGNORED = {"architectures", "model_type", "dtype", "torch_dtype", "transformers_version", "use_cache", "_name_or_path",
            "rope_scaling", "rope_theta", "rope_parameters", "rope_local_base_freq", "output_router_logits"}
@@ -119,6 +119,19 @@ def changes_of(name, config):
                       {"rotary_dim": 6, "rope_theta": 777.0}, {"partial_rotary_factor": 0.5}):
             yield {"without": ropes, "set": given}
         yield {"set": {"rotary_dim": 4}}
+    if name in ("deepseek-v32", "glm-moe-dsa"):
+        dense = ["first_k_dense_replace", "mlp_layer_types"]
+        for given in ({"first_k_dense_replace": 2}, {"first_k_dense_replace": 99},
+                      {"first_k_dense_replace": 2, "mlp_layer_types": config["mlp_layer_types"]}):
+            yield {"without": dense, "set": given}
+        yield {"set": {"head_dim": 99}}
+    if name == "glm-moe-dsa":
+        for given in ({"index_topk_freq": 2}, {"index_topk_freq": 2, "index_skip_topk_offset": 1},
+                      {"index_topk_freq": 3, "index_skip_topk_offset": 0}, {"index_topk_freq": 0},
+                      {"index_topk_pattern": "FFSS"}, {"index_topk_pattern": ["full", "shared", "shared", "full"]},
+                      {"index_topk_pattern": None, "index_topk_freq": 2}):
+            yield {"without": ["indexer_types"], "set": given}
+        yield {"set": {"index_topk_freq": 4}}  # indexer_types decide
     if name == "deepseek-v3-moe":
         yield {"set": {"rope_interleave": None}}
 

@@ -198,7 +198,7 @@ HYBRIDS = {
                                   moe_intermediate_size=14, n_shared_experts=1, routed_scaling_factor=1.5),
     "mamba2": mamba2,
     # Experts in a latent.
-    "nemotron-h": 101lambda: family("NemotronH", num_hidden_layers=None, head_dim=10, layers_block_type=[
+    "nemotron-h": lambda: family("NemotronH", num_hidden_layers=None, head_dim=10, layers_block_type=[
         "linear_attention", "mlp", "full_attention", "moe", "linear_attention"], mamba_num_heads=6, mamba_head_dim=7, n_groups=2,
                                  ssm_state_size=10, conv_kernel=4, chunk_size=16, n_routed_experts=8, num_experts_per_tok=3,
                                  n_group=2, topk_group=1, moe_intermediate_size=14, moe_shared_expert_intermediate_size=18,
