@@ -64,6 +64,7 @@ std::optional<std::string_view> inexpressible_deepseek(const models::ModelConfig
   if (!model.adjacent_rotary_pairs) return "rotary pairs of dimensions that are not adjacent";
   if (experts.route.groups > 1 && experts.route.group_score == ops::RouteAttrs::GroupScore::kBest)
     return "group scores from the best expert of a group, not from its best two";
+  if (model.indexer) return std::nullopt;
   // llama.cpp recognizes V2-Lite and Moonlight by these numbers.
   const bool lite =
       model.layers == 26 || model.layers == 27 || (model.layers == 48 && model.vocab_size == 128256);
@@ -98,7 +99,7 @@ std::optional<std::string_view> inexpressible_llama4(const models::ModelConfig& 
 
 std::optional<std::string_view> inexpressible(std::string_view arch, const models::ModelConfig& model) {
   const models::Experts& experts = model.experts;
-  if (arch == "deepseek2") return inexpressible_deepseek(model);
+  if (model.latent) return inexpressible_deepseek(model);
   if (arch == "glm4moe") return inexpressible_glm(model);
   if (arch == "llama4") return inexpressible_llama4(model);
   for (int64_t i = 0; i < model.layers; ++i)
@@ -150,7 +151,7 @@ void add_experts(GgufFields& fields, const std::string& arch, const models::Mode
   count(".expert_count", experts.count);
   count(".expert_used_count", experts.route.k);
   if (arch == "llama4") count(".interleave_moe_layer_step", std::max<int64_t>(experts.period, 1));
-  if (arch == "deepseek2" || arch == "glm4moe") return add_shared_experts(fields, arch, experts);
+  if (model.latent || arch == "glm4moe") return add_shared_experts(fields, arch, experts);
   if (arch == "llama4" || arch == "qwen2moe" || arch == "qwen3moe" || arch == "gpt-oss")
     count(".expert_feed_forward_length", experts.intermediate_size);
   if (arch == "qwen2moe") count(".expert_shared_feed_forward_length", experts.shared_size);
@@ -195,6 +196,16 @@ void add_latents(GgufFields& fields, const std::string& arch, const models::Mode
   count(".attention.value_length", dims.rank);
   count(".attention.key_length_mla", dims.head_dim());
   count(".attention.value_length_mla", dims.value_dim);
+  if (model.indexer) {
+    count(".attention.indexer.head_count", model.indexer->heads);
+    count(".attention.indexer.key_length", model.indexer->dim);
+    count(".attention.indexer.top_k", model.indexer->count);
+  }
+  if (!model.without_indexer.empty()) {
+    std::vector<bool> own;
+    for (int64_t i = 0; i < model.layers; ++i) own.push_back(model.has_own_indexer(i));
+    fields.push_back({arch + ".attention.indexer.types", own});
+  }
   if (model.rope.kind == ops::RopeScaling::Kind::kYarn)
     fields.push_back(
         {arch + ".rope.scaling.yarn_log_multiplier", static_cast<float>(0.1 * model.rope.mscale_all_dim)});

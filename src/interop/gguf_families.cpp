@@ -77,6 +77,16 @@ Names of_deepseek() {
   return names;
 }
 
+// Sparse attention: its indexer too.
+Names of_deepseek_with_indexer() {
+  Names names = of_deepseek();
+  names.insert(names.end(), {{"self_attn.indexer.wq_b", "indexer.attn_q_b"},
+                             {"self_attn.indexer.wk", "indexer.attn_k"},
+                             {"self_attn.indexer.k_norm", "indexer.k_norm"},
+                             {"self_attn.indexer.weights_proj", "indexer.proj"}});
+  return names;
+}
+
 // Llama 4's: its FFNs have another prefix.
 Names of_llama4() {
   Names names = with_experts(kLlamaLayer, "feed_forward.router", "feed_forward.shared_expert");
@@ -228,6 +238,14 @@ std::span<const GgufFamily> gguf_families() {
       {.model_type = "kimi_k2",
        .architecture = "deepseek2",
        .inside = of_deepseek(),
+       .experts = kExpertParts},
+      {.model_type = "deepseek_v32",
+       .architecture = "deepseek32",
+       .inside = of_deepseek_with_indexer(),
+       .experts = kExpertParts},
+      {.model_type = "glm_moe_dsa",
+       .architecture = "glm-dsa",
+       .inside = of_deepseek_with_indexer(),
        .experts = kExpertParts},
       {.model_type = "llama4_text",
        .architecture = "llama4",

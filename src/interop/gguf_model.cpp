@@ -62,11 +62,11 @@ Json rope_of(const Json& config) {
 }
 
 // GGUF has no keys for YaRN's other parameters.
-void check_yarn(const std::string& arch, const Json& rope) {
+void check_yarn(const std::string& arch, const models::ModelConfig& model, const Json& rope) {
   const double grown = 0.1 * std::log(rope.at("factor").get<double>()) + 1;
   const bool whole = rope.value("truncate", true);
   // DeepSeek scales the attention scores instead of the cosines and sines.
-  const double usual = arch == "deepseek2" && rope.value("mscale_all_dim", 0.0) != 0 ? 1 : grown;
+  const double usual = model.latent && rope.value("mscale_all_dim", 0.0) != 0 ? 1 : grown;
   if (arch == "gpt-oss" && !whole)
     log_warning("llama.cpp rounds the YaRN ramp to whole pairs of dimensions, gpt-oss does not");
   if (rope.value("beta_fast", 32.0) != 32 || rope.value("beta_slow", 1.0) != 1 ||
@@ -95,7 +95,7 @@ void add_rope(GgufFields& fields, const std::string& arch, const models::ModelCo
     if (type == "yarn")
       fields.push_back({arch + ".rope.scaling.original_context_length",
                         rope.at("original_max_position_embeddings").get<uint32_t>()});
-    if (type == "yarn") check_yarn(arch, rope);
+    if (type == "yarn") check_yarn(arch, model, rope);
   } else if (type == "longrope") {
     if (arch != "phi3") fields.push_back({arch + ".rope.scaling.type", type});
     fields.push_back({arch + ".rope.scaling.original_context_length",
@@ -199,7 +199,7 @@ void add_architecture(GgufFields& fields, const GgufFamily& family, const models
     count(".attention.key_length", {"head_dim"});
     count(".attention.value_length", {"head_dim"});
   }
-  if (arch == "llama" || arch == "llama4" || arch == "deepseek2") count(".vocab_size", {"vocab_size"});
+  if (arch == "llama" || arch == "llama4" || model.latent) count(".vocab_size", {"vocab_size"});
   if (model.experts.count > 0) add_experts(fields, arch, model);
   if (arch == "gptneox" || arch == "stablelm")
     fields.push_back({arch + ".use_parallel_residual", config.value("use_parallel_residual", true)});
@@ -259,8 +259,8 @@ GgufTensor tensor_of(const GgufFamily& family, const checkpoint::FileTensor& ten
                      const checkpoint::WeightSource& weights, int64_t head_dim, DType dtype) {
   const std::string name = gguf_name(family, tensor.row.file_name);
   // The format stores vectors and position tables in fp32.
-  const bool matrix =
-      tensor.shape.rank() > 1 && name != "position_embd.weight" && name.find(".ffn_gate_inp") == name.npos;
+  const bool matrix = tensor.shape.rank() > 1 && name != "position_embd.weight" &&
+                      name.find(".ffn_gate_inp") == name.npos && name.find(".indexer.proj.") == name.npos;
   // The graph's layout: outputs first, fused segments consecutive.
   const Shape shape = tensor.row.transposed ? Shape{tensor.shape[1], tensor.shape[0]} : tensor.shape;
   const bool pairs =

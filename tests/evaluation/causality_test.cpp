@@ -215,10 +215,9 @@ INSTANTIATE_TEST_SUITE_P(All, GoldenModel,
                                          "t5", "t5-gated", "deepseek-v2", "deepseek-v3", "mixtral", "olmoe",
                                          "qwen2-moe", "qwen3-moe", "glm4-moe", "deepseek-v2-moe",
                                          "deepseek-v3-moe", "gpt-oss", "llama4", "llama4-top2", "switch",
-                                         "deepseek-v3-mtp", "glm4-moe-mtp", "deepseek-v32",
-                                         "glm-moe-dsa", "qwen3-next", "qwen3-5",
-                                         "qwen3-5-moe", "olmo-hybrid", "kimi-linear", "mamba2", "nemotron-h",
-                                         "granite-hybrid", "falcon-h1", "lfm2-moe"),
+                                         "deepseek-v3-mtp", "glm4-moe-mtp", "deepseek-v32", "glm-moe-dsa",
+                                         "qwen3-next", "qwen3-5", "qwen3-5-moe", "olmo-hybrid", "kimi-linear",
+                                         "mamba2", "nemotron-h", "granite-hybrid", "falcon-h1", "lfm2-moe"),
                          kName);
 
 }  // namespace

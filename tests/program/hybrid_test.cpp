@@ -1,4 +1,4 @@
-// Hybrids on one rank: documents that are packed, and the memory that recurrent layers take.
+// Hybrids and models with an indexer on one rank: documents that are packed, and the memory that layers take.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -9,10 +9,17 @@
 namespace strata::program {
 namespace {
 
-constexpr const char* kHybrids[] = {
-    "gdn-30m",    "qwen3-next-80b-a3b",      "olmo-hybrid-7b",     "kda-30m",
-    "mamba2-30m", "nemotron-3-nano-30b-a3b", "granite-4.0-h-tiny", "falcon-h1-0.5b",
-    "lfm2-8b-a1b"};
+constexpr const char* kHybrids[] = {"gdn-30m",
+                                    "qwen3-next-80b-a3b",
+                                    "olmo-hybrid-7b",
+                                    "kda-30m",
+                                    "mamba2-30m",
+                                    "nemotron-3-nano-30b-a3b",
+                                    "granite-4.0-h-tiny",
+                                    "falcon-h1-0.5b",
+                                    "lfm2-8b-a1b",
+                                    "dsa-30m",
+                                    "glm-5"};
 
 CompileOptions options_of(const std::string& preset) {
   CompileOptions options = tiny_options(preset_of(preset));
@@ -79,6 +86,11 @@ TEST_P(Hybrid, PackedDocumentsAreThoseOfRowsOfTheirOwn) {
   const double wanted = apart.whole("loss_sum").values[0];
   EXPECT_NEAR(together.whole("loss_sum").values[0], wanted, 1e-5 * wanted);
   const graph::Graph& graph = apart.set().programs[0].graph;
+  if (options.model.indexer) {
+    const double of_indexers = apart.whole("indexer_loss_sum").values[0];
+    EXPECT_GT(of_indexers, 0);
+    EXPECT_NEAR(together.whole("indexer_loss_sum").values[0], of_indexers, 1e-5 * of_indexers);
+  }
   for (const graph::Parameter& parameter : graph.parameters()) {
     if (parameter.gradient == graph::kNone) continue;
     const std::string& name = graph.value(parameter.gradient).name;
@@ -92,13 +104,17 @@ TEST_P(Hybrid, PackedDocumentsAreThoseOfRowsOfTheirOwn) {
   }
 }
 
-std::shared_ptr<const ProgramSet> compiled(const std::string& preset, int64_t length, Recompute recompute) {
+using Indexer = layers::Settings::Indexer;
+
+std::shared_ptr<const ProgramSet> compiled(const std::string& preset, int64_t length, Recompute recompute,
+                                           Indexer indexer = Indexer::kSparse) {
   CompileOptions options = tiny_options(preset_of(preset));
   options.model = models::preset(preset);
   options.model.vocab_size = 512;
   options.rule_of = steady_rule;
   options.recompute = recompute;
   options.activations = DType::kBF16;
+  options.indexer = indexer;
   return compile({{.kind = Kind::kTrain, .sequences = 1, .sequence_length = length}}, options);
 }
 
@@ -140,9 +156,13 @@ TEST(HybridMemory, MixersKeepLittleMoreThanTheirProjections) {
 }
 
 TEST(HybridMemory, GrowsWithTheLength) {
-  for (const char* preset : {"mamba2-30m", "kda-30m"}) {
-    const auto is_short = compiled(preset, 4096, Recompute::kNone),
-               is_long = compiled(preset, 8192, Recompute::kNone);
+  for (const auto& [name, stage] : {std::pair{"mamba2-30m", Indexer::kSparse},
+                                    {"kda-30m", Indexer::kSparse},
+                                    {"dsa-30m", Indexer::kSparse},
+                                    {"dsa-30m", Indexer::kDense}}) {
+    const char* const preset = name;
+    const auto is_short = compiled(preset, 4096, Recompute::kNone, stage),
+               is_long = compiled(preset, 8192, Recompute::kNone, stage);
     const auto workspace = [](const ProgramSet& set) { return set.arena_bytes - set.persistent_bytes; };
     EXPECT_LE(static_cast<double>(workspace(*is_long)), 2.04 * static_cast<double>(workspace(*is_short)))
         << preset;

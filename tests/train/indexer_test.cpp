@@ -6,6 +6,7 @@
 #include "cli/actions.h"
 #include "fixtures/golden_model.h"
 #include "fixtures/scratch_folder.h"
+#include "program/update.h"
 
 namespace strata::training {
 namespace {
@@ -16,7 +17,8 @@ using Indexer = layers::Settings::Indexer;
 class Indexers : public testing::TestWithParam<const char*> {};
 
 double indexer_loss_of(const Executor& executor) {
-  return executor.read<double>("indexer_loss_sum") / static_cast<double>(executor.read<int64_t>("token_count"));
+  return executor.read<double>("indexer_loss_sum") /
+         static_cast<double>(executor.read<int64_t>("token_count"));
 }
 
 TEST_P(Indexers, LossOfChosenKeysEqualsTheScripts) {
@@ -119,18 +121,21 @@ TEST(AddIndexer, NamesWhatItCannotDo) {
   const layers::IndexerDims usual{.heads = 2, .dim = 8, .count = 8};
   EXPECT_NE(refusal("llama-untied", usual).find("found a llama3 model"), std::string::npos);
   EXPECT_NE(refusal("deepseek-v3-half", usual).find("without q_lora_rank"), std::string::npos);
-  EXPECT_NE(refusal("deepseek-v3", {.heads = 2, .dim = 8, .count = 65}).find("index_topk is 65: expected 1 to 64"),
-            std::string::npos);
-  EXPECT_NE(refusal("deepseek-v3", {.heads = 2, .dim = 4, .count = 8}).find("index_head_dim is 4: expected 6"),
-            std::string::npos);
+  EXPECT_NE(
+      refusal("deepseek-v3", {.heads = 2, .dim = 8, .count = 65}).find("index_topk is 65: expected 1 to 64"),
+      std::string::npos);
+  EXPECT_NE(
+      refusal("deepseek-v3", {.heads = 2, .dim = 4, .count = 8}).find("index_head_dim is 4: expected 6"),
+      std::string::npos);
   EXPECT_FALSE(std::filesystem::exists(scratch / "refused"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Indexers, testing::Values("deepseek-v32", "glm-moe-dsa"), [](const auto& model) {
-  std::string name = model.param;
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Models, Indexers, testing::Values("deepseek-v32", "glm-moe-dsa"),
+                         [](const auto& model) {
+                           std::string name = model.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
 
 }  // namespace
 }  // namespace strata::training
