@@ -128,8 +128,14 @@ constexpr auto members_of(Side& side) {
   } else if constexpr (kCount == 10) {
     auto& [a, b, c, d, e, f, g, h, i, j] = side;
     return std::tie(a, b, c, d, e, f, g, h, i, j);
+  } else if constexpr (kCount == 11) {
+    auto& [a, b, c, d, e, f, g, h, i, j, k] = side;
+    return std::tie(a, b, c, d, e, f, g, h, i, j, k);
+  } else if constexpr (kCount == 12) {
+    auto& [a, b, c, d, e, f, g, h, i, j, k, l] = side;
+    return std::tie(a, b, c, d, e, f, g, h, i, j, k, l);
   } else {
-    static_assert(kCount <= 10, "members_of() ends at ten operands: add a line");
+    static_assert(kCount <= 12, "members_of() ends at twelve operands: add a line");
   }
 }
 
