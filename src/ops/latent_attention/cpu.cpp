@@ -7,6 +7,7 @@
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/latent_heads.h"
+#include "kernels/cpu/sparse_attention.h"
 #include "ops/latent_attention/latent_attention.h"
 #include "tensor/arena.h"
 
@@ -116,6 +117,8 @@ struct CachedLatentPlan {
   int64_t rank = 0, length = 0, positions = 0;
   cpu::GemmPlan absorb = {}, expand = {};
   cpu::AttentionPlan attention = {};
+  bool chosen = false;
+  cpu::SparseAttentionPlan sparse = {};  // in its place, to chosen rows of the cache
   // The scratch begins with queries and what heads mix, in units of latents; lse and the kernels' own follow.
   int64_t query_bytes = 0, mixed_bytes = 0, lse_bytes = 0;
 
@@ -156,13 +159,23 @@ class CachedLatents {
         std::memcpy(queries + i * query_bytes + rank * element, at.in.q + i * q_bytes + plain_bytes,
                     static_cast<size_t>(rotary_bytes));
     });
-    cpu::attention_forward(plan_.attention, mixed, reinterpret_cast<float*>(lse),
-                           {.q = queries,
-                            .k = at.out.cache,
-                            .v = at.out.cache,
-                            .q_start = at.in.position,
-                            .kv_slot = at.in.slot},
-                           scratch);
+    if (plan_.chosen) {
+      cpu::sparse_attention_forward(plan_.sparse, mixed, nullptr, nullptr,
+                                    {.q = queries,
+                                     .k = at.out.cache,
+                                     .v = at.out.cache,
+                                     .chosen = at.in.chosen,
+                                     .kv_slot = at.in.slot},
+                                    scratch);
+    } else {
+      cpu::attention_forward(plan_.attention, mixed, reinterpret_cast<float*>(lse),
+                             {.q = queries,
+                              .k = at.out.cache,
+                              .v = at.out.cache,
+                              .q_start = at.in.position,
+                              .kv_slot = at.in.slot},
+                             scratch);
+    }
     for (int64_t head = 0; head < heads; ++head)
       expand_.run({.a = mixed + head * rank * element,
                    .b = values + head * value * rank,
@@ -233,12 +246,31 @@ BoundKernel bind(Cpu, const Bind<ops::CachedLatentAttention>& node) {
                                         .kv_batch_stride = plan.positions * width,
                                         .one_kv_head = true},
                                        node.device);
+  if (node.in.chosen) {
+    plan.chosen = true;
+    plan.sparse = cpu::plan_sparse_attention({.sequences = rows / plan.length,
+                                              .q_len = plan.length,
+                                              .kv_len = plan.positions,
+                                              .count = node.in.chosen->shape[1],
+                                              .heads = heads,
+                                              .kv_heads = 1,
+                                              .head_dim = width,
+                                              .value_dim = plan.rank,
+                                              .scale = static_cast<float>(attrs.scale),
+                                              .dtype = q.dtype,
+                                              .q_stride = heads * width,
+                                              .k_stride = width,
+                                              .v_stride = width,
+                                              .kv_batch_stride = plan.positions * width},
+                                             node.device);
+  }
   plan.query_bytes = align_up(rows * heads * width * plan.element(), kBufferAlignment);
   plan.mixed_bytes = align_up(rows * heads * plan.rank * plan.element(), kBufferAlignment);
   plan.lse_bytes = align_up(rows * heads * 4, kBufferAlignment);
   const int64_t scratch =
       plan.query_bytes + plan.mixed_bytes + plan.lse_bytes +
-      std::max({plan.absorb.scratch_bytes, plan.expand.scratch_bytes, plan.attention.forward_scratch_bytes});
+      std::max({plan.absorb.scratch_bytes, plan.expand.scratch_bytes,
+                plan.chosen ? plan.sparse.forward_bytes : plan.attention.forward_scratch_bytes});
   return node.kernel_with<CachedLatents>(
       std::make_shared<const CachedLatentPlan>(std::move(plan)),
       [](CachedLatents& state, const Operands<ops::CachedLatentAttention>& at) { state.run(at); }, scratch);

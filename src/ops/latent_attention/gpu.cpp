@@ -162,6 +162,7 @@ struct CachedLatents {
 
 template <>
 BoundKernel bind(Gpu, const Bind<ops::CachedLatentAttention>& node) {
+  if (node.in.chosen) not_yet(ops::CachedLatentAttention::def.name, "to chosen keys");
   const CachedLatents latents(node);
   return node.kernel([latents](const Operands<ops::CachedLatentAttention>& at) { latents.run(at); },
                      latents.attention.scratch().bytes());

@@ -17,7 +17,7 @@ Operand i32_matrix(Shape shape, std::function<double(int64_t)> content) {
 
 // Rows of sequences and the keys that they see.
 struct Indexed {
-  std::string name;
+  std::string name = {};
   int64_t sequences = heads::kSequences, length = heads::kLength, count = 3;
   int64_t heads = 4, size = 6;   // of the indexer
   bool documents = false;        // the second begins at a third of the keys
