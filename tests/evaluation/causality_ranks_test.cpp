@@ -179,6 +179,17 @@ TEST_P(OnRanks, HybridsAreCausal) {
   }
 }
 
+TEST_P(OnRanks, ModelsWithAnIndexerAreCausal) {
+  const bool scatters_keys =
+      GetParam().context == ContextKind::kRing || GetParam().context == ContextKind::kUlysses;
+  if (scatters_keys) GTEST_SKIP() << "not compiled";
+  for (const char* preset : {"dsa-30m", "glm-5"}) {
+    const Found found = check(GetParam(), preset, Plant::kNothing);
+    EXPECT_TRUE(found.train.causal()) << preset << ": " << text_of(found.train);
+    EXPECT_TRUE(found.evaluate.causal()) << preset << ": " << text_of(found.evaluate);
+  }
+}
+
 TEST(OnRanksWithPieces, StatesOfTheWrongPieceAreNamed) {
   for (const Layout& layout : kLayouts) {
     const bool has_pieces =

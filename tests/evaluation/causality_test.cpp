@@ -60,6 +60,31 @@ TEST(Causality, StatesThatRunIntoTheNextDocumentAreNamed) {
   }
 }
 
+// Keys that are chosen among all, and excluded only then, tell a row what comes later.
+TEST(Causality, AChoiceBeforeTheMaskIsNamed) {
+  for (const char* preset : {"dsa-30m", "glm-5"}) {
+    for (const Plant plant : {Plant::kNothing, Plant::kChoiceBeforeMask}) {
+      for (const Making& making : {kTrain, kRecomputed, kEvaluate}) {
+        program::CompileOptions options = leaky::options_of(plant);
+        const models::Family* const family = options.model.family;
+        options.model = program::small_model(preset);
+        options.model.family = family;
+        options.recompute = making.recompute;
+        program::Request request = program::request_for(options.model, 6);
+        request.kind = making.kind;
+        if (making.kind == Kind::kEvaluate) request.micro_batches = 1;
+        const auto executor = leaky::make_executor(request, options);
+        const Causality found = check_causality(*executor, 0, {.positions = 12});
+        ASSERT_EQ(found.causal(), plant == Plant::kNothing) << preset << " " << making.name;
+        if (found.causal()) continue;
+        EXPECT_EQ(found.leaks[0].op, "leaky_choice") << preset;
+        EXPECT_EQ(found.leaks[0].layer, 0);
+        EXPECT_LT(found.leaks[0].row, found.leaks[0].changed_from) << "an earlier row";
+      }
+    }
+  }
+}
+
 struct Wanted {
   const char* name;
   Plant plant;

@@ -14,6 +14,7 @@
 #include "ops/causal_convolution/causal_convolution.h"
 #include "ops/recurrence/recurrence.h"
 #include "ops/rules.h"
+#include "ops/sparse_attention/sparse_attention.h"
 #include "program/initialize.h"
 
 namespace strata::evaluation::leaky {
@@ -63,6 +64,8 @@ inline const graph::OpDef kLeakyPositions{"leaky_positions", "elementwise", infe
 inline const graph::OpDef kLeakyEnds{"leaky_ends", "elementwise", infer_as_first, cost, replicated};
 // Places in the sequence, as if it were one document.
 inline const graph::OpDef kLeakyPlaces{"leaky_places", "elementwise", infer_as_first, cost, replicated};
+// An indexer's choice among all keys of the sequence, of which a row then drops those that it must not see, besides its own.
+inline const graph::OpDef kLeakyChoice{"leaky_choice", "elementwise", infer_as_first, cost, replicated};
 // A weight scaled by the batch's last token.
 inline const graph::OpDef kLeakyTint{"leaky_tint", "elementwise", infer_as_first, cost, replicated};
 
@@ -157,6 +160,49 @@ inline device::BoundKernel bind_tint(const device::BindRequest& request) {
   });
 }
 
+struct ChoiceSizes {
+  int64_t rows, count, length, heads, dim;
+};
+// chosen, q, k, weights, kv_begin.
+inline device::BoundKernel bind_choice(const device::BindRequest& request) {
+  const Shape &of_choice = request.view.in(0).shape, &of_keys = request.view.in(2).shape;
+  const ChoiceSizes sizes{of_choice[0], of_choice[1], request.view.attrs<LeakAttrs>().length,
+                          request.view.in(3).shape[1], of_keys[1]};
+  const auto run = [](device::Launch&, void* plan, std::byte* const* operands) {
+    const auto& at = *static_cast<const ChoiceSizes*>(plan);
+    const auto *q = reinterpret_cast<const float*>(operands[1]),
+               *k = reinterpret_cast<const float*>(operands[2]),
+               *weights = reinterpret_cast<const float*>(operands[3]);
+    const auto* begins = reinterpret_cast<const int32_t*>(operands[4]);
+    auto* y = reinterpret_cast<int32_t*>(operands[5]);
+    for (int64_t r = 0; r < at.rows; ++r) {
+      const int64_t first = r / at.length * at.length;
+      std::vector<std::pair<float, int64_t>> scores;
+      for (int64_t s = 0; s < at.length; ++s) {
+        float score = 0;
+        for (int64_t h = 0; h < at.heads; ++h) {
+          float dot = 0;
+          for (int64_t i = 0; i < at.dim; ++i)
+            dot += q[(r * at.heads + h) * at.dim + i] * k[(first + s) * at.dim + i];
+          score += weights[r * at.heads + h] * std::max(dot, 0.0f);
+        }
+        scores.emplace_back(-score, s);
+      }
+      std::sort(scores.begin(), scores.end());
+      scores.resize(static_cast<size_t>(at.count - 1));
+      scores.emplace_back(0.0f, r - first);
+      std::vector<int32_t> kept;
+      for (const auto& [score, place] : scores)
+        if (place >= begins[r] && place <= r - first) kept.push_back(static_cast<int32_t>(place));
+      std::sort(kept.begin(), kept.end());
+      kept.erase(std::unique(kept.begin(), kept.end()), kept.end());
+      kept.resize(static_cast<size_t>(at.count), -1);
+      std::copy(kept.begin(), kept.end(), y + r * at.count);
+    }
+  };
+  return {.run = run, .plan = std::make_shared<const ChoiceSizes>(sizes)};
+}
+
 inline std::span<const device::Binding> bindings() {
   static const std::vector<device::Binding> table = [] {
     std::vector<device::Binding> rows(device::cpu_bindings().begin(), device::cpu_bindings().end());
@@ -165,6 +211,7 @@ inline std::span<const device::Binding> bindings() {
                              {&kLeakyPositions, bind_positions},
                              {&kLeakyEnds, bind_ends},
                              {&kLeakyPlaces, bind_places},
+                             {&kLeakyChoice, bind_choice},
                              {&kLeakyTint, bind_tint}});
     return rows;
   }();
@@ -193,6 +240,7 @@ enum class Plant {
   kConvolutionRunsOn,       // of layer 0, from one document into the next
   kStateRunsOn,             // of layer 0, likewise
   kConvolutionOfNextPiece,  // of layer 0: each chunk of a shared sequence reads the end of the chunk after it
+  kChoiceBeforeMask,        // of layer 0: keys are chosen before those that a row must not see are excluded
   kStateOfOwnPiece,         // of layer 0: each chunk begins with the state that it ends with
 };
 
@@ -260,6 +308,26 @@ inline void shift_maps(Graph& graph) {
   graph.set_layer(kNone);
   graph.nodes()[at].inputs[0] = shifted;
   const auto first = graph.nodes().begin() + static_cast<std::ptrdiff_t>(at);
+  std::rotate(first, std::prev(graph.nodes().end()), graph.nodes().end());
+  renumber(graph);
+}
+
+// Keys are chosen by kLeakyChoice.
+inline void choose_before_mask(Graph& graph, const layers::Context& context) {
+  const size_t at = first_of(graph, ops::SelectKeys::def);
+  if (at == graph.nodes().size()) return;
+  const Node node = graph.nodes()[at];
+  graph.set_layer(0);
+  const ValueId chosen = graph.add_node(kLeakyChoice,
+                                        {node.outputs[0], node.inputs[0], node.inputs[1], node.inputs[2],
+                                         context.inputs.batch[Column::kKvBegin]},
+                                        LeakAttrs{.length = context.rows.length})[0];
+  graph.set_layer(kNone);
+  for (Node& reader : graph.nodes()) {
+    if (reader.op == &kLeakyChoice) continue;
+    std::replace(reader.inputs.begin(), reader.inputs.end(), node.outputs[0], chosen);
+  }
+  const auto first = graph.nodes().begin() + static_cast<std::ptrdiff_t>(at) + 1;
   std::rotate(first, std::prev(graph.nodes().end()), graph.nodes().end());
   renumber(graph);
 }
@@ -336,6 +404,9 @@ inline models::Hidden build(const models::ModelConfig& config, layers::Context& 
         attrs.back = true;
         graph.nodes()[at].attrs = attrs;
       }
+      break;
+    case Plant::kChoiceBeforeMask:
+      choose_before_mask(graph, context);
       break;
     case Plant::kStateOfOwnPiece:
       shift_maps(graph);

@@ -37,8 +37,8 @@ struct Call {
 
 // Entries of a list before the -1.
 inline int32_t length_of(const int32_t* chosen, int64_t count) {
-  return static_cast<int32_t>(std::partition_point(chosen, chosen + count, [](int32_t key) { return key >= 0; }) -
-                              chosen);
+  return static_cast<int32_t>(
+      std::partition_point(chosen, chosen + count, [](int32_t key) { return key >= 0; }) - chosen);
 }
 
 struct ForwardScratch {
