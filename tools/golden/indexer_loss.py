@@ -1,4 +1,4 @@
-"""The loss of DeepSeek sparse attention's indexers, written from the report on DeepSeek-V3.2 (arXiv 2512.02556, §2.1):
+"""The loss of DeepSeek sparse attention's indexers, written from the report on DeepSeek-V3.2 (arXiv 2512.02556):
 
     I[t,s] = Σ_h w[t,h] · relu(q[t,h] · k[s])
     loss   = Σ over layers, mean over tokens: KL(p[t] || softmax(I[t])), over the keys that attention sees

@@ -68,7 +68,7 @@ class Step:
         mask = torch.zeros(mask.shape, dtype=dtype).masked_fill(mask != 0, torch.finfo(dtype).min)
         with IndexerLoss(model) as indexers, torch.set_grad_enabled(train):
             self.logits = model(inputs, attention_mask=mask, position_ids=positions).logits
-            self.loss = mean_loss(self.logits, self.targets)
+            self.loss = mean_loss(self.logits.float(), self.targets)
             self.layers = indexers.by_layer(self.targets)
             self.indexer = self.layers.sum()
             self.chosen, self.gap = indexers.chosen(), indexers.gap()
