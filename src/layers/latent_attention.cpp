@@ -93,7 +93,7 @@ ValueId keys_values_of(Context& context, const LatentAttentionSpec& spec, ops::L
 
 // Attention over sequences. The rotated part of keys is whole on the tensor axis.
 ValueId attend(Context& context, const LatentAttentionSpec& spec, ValueId q, const ops::Latents& latents,
-               const ops::LatentAttrs& attrs) {
+               const ops::LatentAttrs& attrs, ops::GreatestScores* greatest) {
   Graph& graph = context.graph;
   const int64_t length = context.rows.length;
   const ValueId kv_begin = context.inputs.batch[Column::kKvBegin];
@@ -101,7 +101,8 @@ ValueId attend(Context& context, const LatentAttentionSpec& spec, ValueId q, con
                                                 .sequence_length = length,
                                                 .scale = spec.scale,
                                                 .value_dim = attrs.value_dim},
-                                      .kv_end = context.inputs.kv_end};
+                                      .kv_end = context.inputs.kv_end,
+                                      .greatest = greatest};
   const bool shared = shares_sequences(context);
   const ContextKind kind = context.settings.context_kind;
   if (shared && kind != ContextKind::kUlysses) {
@@ -122,12 +123,23 @@ ValueId latent_attention(Context& context, const LatentAttentionSpec& spec, Valu
   require_layout(context, spec);
   const LatentDims& dims = spec.dims;
   ops::Latents latents = latents_of(context, spec, x);
+  const auto parameters = [&] { return context.graph.parameters().size(); };
+  const size_t first_of_queries = parameters();
   const ValueId q = queries_of(context, spec, x, latents);
+  const size_t end_of_queries = parameters();
   ops::LatentAttrs attrs{dims.plain_dim, dims.rotary_dim, dims.value_dim};
   latents.rotated = gathered(context, latents.rotated);
   ValueId attended = kNone;
   if (context.mode == Mode::kSequences) {
-    attended = attend(context, spec, q, latents, attrs);
+    ops::GreatestScores scores{spec.name + ".greatest_scores"};
+    const size_t first_of_keys = parameters();
+    attended = attend(context, spec, q, latents, attrs, context.settings.score_limit > 0 ? &scores : nullptr);
+    using Share = graph::Parameter::ScoreClip::Share;
+    clip_scores(context, first_of_queries, end_of_queries, scores, spec.heads,
+                {{spec.heads, {{dims.plain_dim, Share::kQuery}, {dims.rotary_dim, Share::kAll}}}});
+    clip_scores(
+        context, first_of_keys, parameters(), scores, spec.heads,
+        {{spec.heads, {{dims.plain_dim, Share::kKey}}}, {spec.heads, {{dims.value_dim, Share::kNothing}}}});
   } else {
     attrs.sequence_length = context.rows.length;
     attrs.scale = spec.scale;
