@@ -45,7 +45,8 @@ MachineShare share_of_rank(const RunConfig& config, const RankPlace& place) {
 
 device::Kind kind_of(const RunConfig& config, int64_t ranks) {
   if (!config.device.kind.is_word()) return *config.device.kind;
-  if (ranks > 1 || config.debug.reference_kernels || stores_low(config) || !device::any_is_tested())
+  if (ranks > 1 || config.debug.reference_kernels || stores_low(config) || score_limit(config) > 0 ||
+      !device::any_is_tested())
     return device::Kind::kCpu;
   try {
     return device::is_tested(*device::open(device::Kind::kCuda)) ? device::Kind::kCuda : device::Kind::kCpu;
@@ -69,6 +70,7 @@ std::vector<Choice> choose_device(const RunConfig& config, const RankPlace& plac
   if (stores_low(config))
     return {chosen("device.kind", "cpu",
                    "precision.weights and optimizer.state_dtype other than fp32 are for it")};
+  if (score_limit(config) > 0) return {chosen("device.kind", "cpu", "optimizer.muon.qk_clip is for it")};
   return {chosen("device.kind", "cpu", "no GPU has passed strata doctor --self-test")};
 }
 

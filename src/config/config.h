@@ -375,6 +375,9 @@ inline bool stores_low(const RunConfig& config) {
   return config.precision.weights != DType::kF32 || config.optimizer.state_dtype != StateDtype::kFp32;
 }
 
+// The greatest score that heads of attention may keep (optimizer.muon.qk_clip of a run with muon); 0: any.
+double score_limit(const RunConfig& config);
+
 // Optimizer steps of the run: training.steps, or training.tokens rounded up to whole steps.
 int64_t total_steps(const RunConfig& config);
 // Seconds between checkpoints for checkpoint.interval = "auto" if one takes `save_seconds`: at most 1 % of

@@ -11,6 +11,7 @@
 #include "config/resolve.h"
 #include "models/parametrization.h"
 #include "optim/definition.h"
+#include "optim/muon/muon.h"
 
 namespace strata::config {
 namespace {
@@ -111,6 +112,34 @@ void check_optimizers(const RunConfig& config, const models::ModelConfig& model,
   for (size_t i = 0; i < config.optimizer.group.size(); ++i) {
     if (config.optimizer.group[i].name)
       check(fmt::format("optimizer.group.{}.name", i), *config.optimizer.group[i].name);
+  }
+}
+
+double score_limit(const RunConfig& config) {
+  const optim::Optimizer& optimizer = config.optimizer.constants_of(config.optimizer.name);
+  return optimizer.is<optim::Muon>() ? optimizer.as<optim::Muon>().qk_clip : 0;
+}
+
+void check_score_limit(const RunConfig& config, const models::ModelConfig& model,
+                       std::vector<Issue>& issues) {
+  const double limit = score_limit(config);
+  if (limit == 0) return;
+  const auto report = [&](std::string_view problem) {
+    const std::string key = "optimizer.muon.qk_clip";
+    issues.push_back(
+        {key, config.origin_of(key), fmt::format("found {} for {}, {}", limit, model.family->name, problem)});
+  };
+  bool has_attention = false;
+  for (int64_t layer = 0; layer < model.layers; ++layer)
+    has_attention = has_attention || model.has_attention(layer);
+  if (model.qk_norm != layers::AttentionSpec::QkNorm::kAbsent || model.plain_qk_norm) {
+    report(
+        "whose queries and keys are normalized, so that smaller weights change no score; expected 0: the norms "
+        "limit scores already");
+  } else if (!has_attention) {
+    report("which has no attention; expected 0");
+  } else if (model.architecture == models::Architecture::kEncoderDecoder) {
+    report("whose scores of attention to an encoder have no limit; expected 0, or a decoder or an encoder");
   }
 }
 

@@ -13,6 +13,8 @@ namespace strata::config {
 std::string nearest_tensors(const std::string& pattern, const std::vector<models::TensorRow>& tensors);
 
 void check_groups(const RunConfig& config, const models::ModelConfig& model, std::vector<Issue>& issues);
+// Models whose scores do not follow from the sizes of queries and keys, or which have others too, refuse a limit of scores.
+void check_score_limit(const RunConfig& config, const models::ModelConfig& model, std::vector<Issue>& issues);
 // µP's factors are derived for Adam's update only.
 void check_optimizers(const RunConfig& config, const models::ModelConfig& model, std::vector<Issue>& issues);
 

@@ -167,6 +167,7 @@ program::Compiled compile_run(const RunConfig& config, const models::ModelConfig
   options.prefetch = config.parallel.prefetch.value_or(config.parallel.progress == Progress::kThread ? 1 : 0);
   options.overlap_chunks = config.parallel.overlap_chunks;
   options.reduce_dtype = config.parallel.reduce_dtype;
+  options.score_limit = score_limit(config);
   options.cache_capacity = inference::cache_capacity_for(context, inference::kPrefillChunk);
   options.target = target_of(config, described);
   options.words = words();

@@ -213,6 +213,7 @@ void check_model(const RunConfig& config, std::vector<Issue>& issues) {
     if (problems.empty()) check_prediction(config, model, issues);
     if (problems.empty()) check_indexer(config, model, issues);
     if (problems.empty()) check_optimizers(config, model, issues);
+    if (problems.empty()) check_score_limit(config, model, issues);
     if (problems.empty()) check_objective(config, model, issues);
     if (problems.empty()) check_start(config, model, issues);
     if (config.training.sequence_length > model.max_sequence_length()) {

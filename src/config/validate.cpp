@@ -11,6 +11,7 @@
 #include "config/resolve.h"
 #include "config/validate.h"
 #include "evaluation/task_names.h"
+#include "optim/muon/muon.h"
 
 namespace strata::config {
 namespace {
@@ -29,6 +30,7 @@ class Checker {
     check_mixture();
     check_training();
     check_groups();
+    check_score_limit();
     check_eval();
     check_log();
     check_recovery(config_, report_);
@@ -276,6 +278,25 @@ class Checker {
       if (config_.optimizer.group[i].match.empty()) {
         report(fmt::format("optimizer.group.{}.match", i),
                "found a group without match, expected one such as match = \"*embed_tokens*\"");
+      }
+    }
+  }
+
+  void check_score_limit() {
+    for (const optim::Optimizer& one : config_.optimizer.constants) {
+      const double limit = one.is<optim::Muon>() ? one.as<optim::Muon>().qk_clip : 0;
+      if (limit <= 0) continue;
+      const char* const key = "optimizer.muon.qk_clip";
+      const std::string_view name = optim::name_of(config_.optimizer.constants_of(config_.optimizer.name));
+      if (name != optim::name_of(one)) {
+        report(key, "found {} with optimizer.name = \"{}\", expected 0, or optimizer.name = \"muon\"", limit,
+               name);
+      } else if (!config_.device.kind.is_word() && config_.device.kind == device::Kind::kCuda) {
+        report(
+            key,
+            "found {} with device.kind = \"cuda\", whose attention does not report its scores yet; expected 0, or "
+            "device.kind = \"cpu\"",
+            limit);
       }
     }
   }

@@ -210,6 +210,32 @@ struct Parameter {
     int64_t first_row = 0;
     size_t first_segment = 0;
   };
+  // For projections to queries and keys: how each update scales the rows of heads whose scores became too great
+  // (optim/score_clip/score_clip.h).
+  struct ScoreClip {
+    // What a row takes of its head's factor.
+    enum class Share : uint8_t {
+      kNothing,  // of values
+      kQuery,    // of queries whose keys take theirs,
+      kKey,      //   and of these
+      kAll,      // of queries whose keys all heads share and stay unchanged
+    };
+    struct Run {
+      int64_t rows = 0;
+      Share share = Share::kNothing;
+      bool operator==(const Run&) const = default;
+    };
+    // Consecutive heads, each with these rows in order.
+    struct Heads {
+      int64_t count = 0;
+      std::vector<Run> runs = {};
+      bool operator==(const Heads&) const = default;
+    };
+    ValueId scores = kNone;  // f32[parts, query heads]: the greatest of a step, as ranks have found them
+    double limit = 0;        // above 0
+    int64_t kv_heads = 0;    // a divisor of the query heads
+    std::vector<Heads> rows = {};  // all of the parameter's
+  };
   // For kRouterBias: token–expert pairs sent to each expert in a step, i64[experts], and how far they move
   // it.
   struct Balance {
@@ -228,6 +254,7 @@ struct Parameter {
   Sharing sharing = {};
   Part part = {};
   Balance balance = {};
+  ScoreClip score_clip = {};
 
   // One of an optimizer, and not a bias that is moved by its loads.
   bool is_weight() const { return role != ParameterRole::kRouterBias; }

@@ -93,12 +93,13 @@ ValueId keys_values_of(Context& context, const LatentAttentionSpec& spec, ops::L
 }
 
 ops::AttentionOptions options_of(const Context& context, const LatentAttentionSpec& spec,
-                                 const ops::LatentAttrs& attrs) {
+                                 const ops::LatentAttrs& attrs, ops::GreatestScores* greatest) {
   return {.attrs = {.head_dim = attrs.head_dim(),
                     .sequence_length = context.rows.length,
                     .scale = spec.scale,
                     .value_dim = attrs.value_dim},
-          .kv_end = context.inputs.kv_end};
+          .kv_end = context.inputs.kv_end,
+          .greatest = greatest};
 }
 
 // Queries of a rank's heads, and the latents, whose rotated part is whole on the tensor axis.
@@ -109,10 +110,11 @@ struct Heads {
 };
 
 // Attention over sequences, to all keys.
-ValueId attend(Context& context, const LatentAttentionSpec& spec, const Heads& heads) {
+ValueId attend(Context& context, const LatentAttentionSpec& spec, const Heads& heads,
+               ops::GreatestScores* greatest) {
   Graph& graph = context.graph;
   const ValueId kv_begin = context.inputs.batch[Column::kKvBegin];
-  const ops::AttentionOptions options = options_of(context, spec, heads.attrs);
+  const ops::AttentionOptions options = options_of(context, spec, heads.attrs, greatest);
   const bool shared = shares_sequences(context);
   const ContextKind kind = context.settings.context_kind;
   if (shared && kind != ContextKind::kUlysses) {
@@ -147,7 +149,7 @@ IndexerSpec indexer_of(const LatentAttentionSpec& spec) {
 
 // Attention over sequences, to the keys that have been chosen. `scores`: of the block's own indexer, if it has one.
 ValueId attend_to_chosen(Context& context, const LatentAttentionSpec& spec, const Heads& heads,
-                         const Indexed* scores) {
+                         const Indexed* scores, [[maybe_unused]] ops::GreatestScores* greatest) {
   Graph& graph = context.graph;
   const bool learns = scores != nullptr && context.settings.trains_indexer;
   const ValueId chosen = context.results.chosen;
@@ -166,10 +168,10 @@ ValueId attend_to_chosen(Context& context, const LatentAttentionSpec& spec, cons
 
 // Attention over sequences to all keys, from which the indexer learns.
 ValueId attend_and_teach(Context& context, const LatentAttentionSpec& spec, const Heads& heads,
-                         const Indexed& scores) {
+                         const Indexed& scores, ops::GreatestScores* greatest) {
   Graph& graph = context.graph;
   const ValueId kv_begin = context.inputs.batch[Column::kKvBegin];
-  const ops::AttentionOptions options = options_of(context, spec, heads.attrs);
+  const ops::AttentionOptions options = options_of(context, spec, heads.attrs, greatest);
   ValueId keys_values = kNone;
   ops::AttendedIds attended{};
   if (shares_sequences(context)) {
@@ -214,7 +216,10 @@ ValueId latent_attention(Context& context, const LatentAttentionSpec& spec, Valu
   Heads heads{.latents = latents_of(context, spec, x),
               .attrs = {dims.plain_dim, dims.rotary_dim, dims.value_dim}};
   const ValueId of_queries = gathered(context, dims.query_rank > 0 ? heads.latents.query : x);
+  const auto parameters = [&] { return context.graph.parameters().size(); };
+  const size_t first_of_queries = parameters();
   heads.q = queries_of(context, spec, of_queries);
+  const size_t end_of_queries = parameters();
   heads.latents.rotated = gathered(context, heads.latents.rotated);
 
   const bool is_sparse = spec.indexer && context.settings.indexer == Settings::Indexer::kSparse;
@@ -225,15 +230,26 @@ ValueId latent_attention(Context& context, const LatentAttentionSpec& spec, Valu
     if (is_sparse) context.results.chosen = chosen_keys(context, indexer_of(spec), *scores);
   }
 
+  ops::GreatestScores found{spec.name + ".greatest_scores"};
+  ops::GreatestScores* const greatest = context.settings.score_limit > 0 ? &found : nullptr;
+  const size_t first_of_keys = parameters();
   ValueId out = kNone;
   if (context.mode != Mode::kSequences) {
     out = attend_to_caches(context, spec, heads);
   } else if (is_sparse) {
-    out = attend_to_chosen(context, spec, heads, scores ? &*scores : nullptr);
+    out = attend_to_chosen(context, spec, heads, scores ? &*scores : nullptr, greatest);
   } else if (scores) {
-    out = attend_and_teach(context, spec, heads, *scores);
+    out = attend_and_teach(context, spec, heads, *scores, greatest);
   } else {
-    out = attend(context, spec, heads);
+    out = attend(context, spec, heads, greatest);
+  }
+  if (greatest != nullptr) {
+    using Share = graph::Parameter::ScoreClip::Share;
+    clip_scores(context, first_of_queries, end_of_queries, found, spec.heads,
+                {{spec.heads, {{dims.plain_dim, Share::kQuery}, {dims.rotary_dim, Share::kAll}}}});
+    clip_scores(
+        context, first_of_keys, parameters(), found, spec.heads,
+        {{spec.heads, {{dims.plain_dim, Share::kKey}}}, {spec.heads, {{dims.value_dim, Share::kNothing}}}});
   }
   return attention_out(context,
                        {.name = spec.name,

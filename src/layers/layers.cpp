@@ -386,6 +386,24 @@ ValueId attention_out(Context& context, const AttentionOutSpec& spec, ValueId at
                 attended);
 }
 
+void clip_scores(Context& context, size_t first, size_t end, const ops::GreatestScores& found,
+                 int64_t kv_heads, const std::vector<graph::Parameter::ScoreClip::Heads>& rows) {
+  if (found.value == kNone) return;
+  Graph& graph = context.graph;
+  for (size_t i = first; i < end; ++i) {
+    graph::Parameter& parameter = graph.parameters()[i];
+    const size_t begin = parameter.part.first_segment;
+    const size_t count = std::max<size_t>(1, graph.value(parameter.value).segments.size());
+    STRATA_CHECK(begin + count <= rows.size(), "{} has segments {} to {} of {}",
+                 graph.value(parameter.value).name, begin, begin + count, rows.size());
+    const auto from = rows.begin() + static_cast<std::ptrdiff_t>(begin);
+    parameter.score_clip = {.scores = found.value,
+                            .limit = context.settings.score_limit,
+                            .kv_heads = kv_heads,
+                            .rows = {from, from + static_cast<std::ptrdiff_t>(count)}};
+  }
+}
+
 ValueId attention(Context& context, const AttentionSpec& spec, ValueId x) {
   Graph& graph = context.graph;
   require_heads_for_all(context, spec);
@@ -409,7 +427,9 @@ ValueId attention(Context& context, const AttentionSpec& spec, ValueId x) {
                       .bias = spec.bias},
                      x);
   }
+  const size_t first_projection = graph.parameters().size();
   ValueId qkv = copies > 1 ? project_shared(context, fused, spec, x) : projected(context, fused, x);
+  const size_t end_of_projection = graph.parameters().size();
   if (spec.qk_norm != AttentionSpec::QkNorm::kAbsent) {
     const bool head = spec.qk_norm == AttentionSpec::QkNorm::kHead;
     if (!head && copies > 1) {
@@ -448,6 +468,8 @@ ValueId attention(Context& context, const AttentionSpec& spec, ValueId x) {
                                   Init::Kind::kZeros, on_tensor_axis(context, kRows));
   }
   ValueId attended = kNone;
+  ops::GreatestScores scores{spec.name + ".greatest_scores"};
+  if (context.settings.score_limit > 0) options.greatest = &scores;
   if (context.mode == Mode::kSequences) {
     const ValueId begins =
         spec.chunked ? context.inputs.chunk_begins : context.inputs.batch[Column::kKvBegin];
@@ -462,6 +484,11 @@ ValueId attention(Context& context, const AttentionSpec& spec, ValueId x) {
          .slot = context.inputs.cache_slot},
         options);
   }
+  using Share = graph::Parameter::ScoreClip::Share;
+  clip_scores(context, first_projection, end_of_projection, scores, spec.kv_heads,
+              {{spec.heads, {{spec.head_dim, Share::kQuery}}},
+               {spec.kv_heads, {{spec.head_dim, Share::kKey}}},
+               {spec.kv_heads, {{spec.head_dim, Share::kNothing}}}});
   if (gate != kNone)
     attended = graph::add<ops::Gate>(graph, {.x = attended, .gate = gate}, {GateKind::kSigmoid}).y;
   return project_out(context, spec, attended);

@@ -97,6 +97,8 @@ struct Settings {
   enum class Indexer : uint8_t { kDense, kSparse } indexer = Indexer::kSparse;
   bool trains_indexer = false;  // whether its loss is added
   ExpertLayout expert_layout = {};
+  // Above 0: attention finds the greatest scores of its heads, which updates scale down to this (clip_scores).
+  double score_limit = 0;
   // Whether layers that predict further tokens are built, where the model has any: they are trained, and
   // nothing else reads them.
   bool predicts = true;
@@ -220,6 +222,11 @@ struct AttentionSpec {
 };
 // QKV projection, norms of q and k, rotary embedding, grouped-query attention, output projection.
 ValueId attention(Context& context, const AttentionSpec& spec, ValueId x);
+// Has updates scale the rows of the parameters that the graph has from number `first` to `end` on, by the greatest scores of
+// their block. `rows`: of the whole projection, a segment each; a parameter that is a part of it has those of its segments.
+// Does nothing if the block's attention has found none.
+void clip_scores(Context& context, size_t first, size_t end, const ops::GreatestScores& found,
+                 int64_t kv_heads, const std::vector<graph::Parameter::ScoreClip::Heads>& rows);
 // Projects the heads of any kind of attention, [N, inputs], back to hidden states: NAME.out.*.
 struct AttentionOutSpec {
   std::string name = {};

@@ -51,6 +51,7 @@
 #include "optim/router_bias/router_bias.h"
 #include "optim/row_clip/row_clip.h"
 #include "optim/scalars/scalars.h"
+#include "optim/score_clip/score_clip.h"
 #include "optim/stored/stored.h"
 
 namespace strata::ops {
@@ -181,6 +182,9 @@ std::span<const CatalogueEntry> catalogue() {
         entry<optim::StepScalars>(),
         entry<optim::RowSquares>(),
         entry<optim::ClipRows>(),
+        entry<optim::ScoreFactors>(),
+        entry<optim::ScaleRows>(),
+        entry<optim::ScoreSummary>(),
         entry<optim::RouterBiasUpdate>(),
         entry<optim::StoredUpdate>(),
         entry<optim::FollowHistory>(),

@@ -13,6 +13,7 @@
 #include "optim/router_bias/router_bias.h"
 #include "optim/row_clip/row_clip.h"
 #include "optim/scalars/scalars.h"
+#include "optim/score_clip/score_clip.h"
 #include "optim/stored/stored.h"
 #include "optim/update_rules.h"
 
@@ -397,7 +398,7 @@ graph::Padding shard_padding(const Graph& graph, const ParameterRule& rule, cons
 }
 
 UpdateGraph add_update(Graph& graph, ValueId token_count, ValueId loss_sum, const RuleOf& rule_of,
-                       ValueId loss_scale) {
+                       ValueId loss_scale, double score_limit) {
   graph.set_phase(graph::Phase::kUpdate);
   UpdateGraph update;
   update.hyper = add_named(graph, "hyper", DType::kU8, {kHyperBytes}, Role::kStep);
@@ -464,6 +465,7 @@ UpdateGraph add_update(Graph& graph, ValueId token_count, ValueId loss_sum, cons
     builder.add(parameter, gradients[i], rule);
   }
   builder.finish();
+  if (score_limit > 0) clip_scores(graph, update.decision, score_limit);
   const std::vector<ValueId> weights = squares_of(graph, counted_parameters, "no_parameters");
   add_into<RootOfSum>(graph, {.partials = {weights.begin(), weights.end()}}, {.norm = update.param_norm});
   graph.set_phase(graph::Phase::kForward);

@@ -140,8 +140,10 @@ graph::Padding shard_padding(const graph::Graph& graph, const ParameterRule& rul
 // unchanged.
 // `loss_scale`: f32[1] that all gradients were multiplied by (loss_scale.h); the update writes that of the
 // next step to it. kNone: no loss is scaled.
+// `score_limit`: above 0: rows of heads whose scores exceeded it are scaled down afterwards (score_clip/score_clip.h).
 UpdateGraph add_update(graph::Graph& graph, graph::ValueId token_count, graph::ValueId loss_sum,
-                       const RuleOf& rule_of, graph::ValueId loss_scale = graph::kNone);
+                       const RuleOf& rule_of, graph::ValueId loss_scale = graph::kNone,
+                       double score_limit = 0);
 
 // Attributes of every optimizer's op. If a node is for some rows of a parameter of `of_rows` rows, these name
 // the rows and their position in its states; rows 0: all of them.

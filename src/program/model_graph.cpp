@@ -247,6 +247,7 @@ ModelGraph build_graph(const Request& request, const CompileOptions& options) {
                    .indexer = options.indexer,
                    .trains_indexer = trains && options.model.indexer.has_value(),
                    .expert_layout = options.experts,
+                   .score_limit = trains ? options.score_limit : 0,
                    .predicts = trains},
       .stages = options.pipeline != nullptr ? &ranges : nullptr,
       .words = options.words};
@@ -292,7 +293,7 @@ ModelGraph build_graph(const Request& request, const CompileOptions& options) {
     sum_router_counts(graph);
     STRATA_CHECK(options.rule_of != nullptr, "a training program needs the optimizer's rules");
     model.states = optim::add_update(graph, losses.token_count, graph.metric(graph::MetricKind::kLossSum),
-                                     options.rule_of, loss_scale)
+                                     options.rule_of, loss_scale, options.score_limit)
                        .states;
   } else if (options.pipeline != nullptr) {
     model.messages = StageBuilder(graph, *options.pipeline, ranges).forward();

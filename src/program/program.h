@@ -239,7 +239,8 @@ struct CompileOptions {
   int64_t prefetch = 0;               // stage 3: number of layers by which gathers precede their use
   int64_t overlap_chunks = 1;         // with sequence_parallel: parts of the rows (program/row_chunks.h)
   DType reduce_dtype = DType::kF32;   // what sums of gradients are sent as
-  bool statistics = true;             // kTrain: has instructions that measure values (program/statistics.h)
+  double score_limit = 0;  // kTrain; above 0: of heads, by their queries and keys (optim/score_clip)
+  bool statistics = true;  // kTrain: has instructions that measure values (program/statistics.h)
   // With a pipeline axis: which stages the programs are for; what writes a text has none.
   std::shared_ptr<const Pipeline> pipeline = {};
   Words words = {};

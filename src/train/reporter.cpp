@@ -177,6 +177,11 @@ void RunReporter::step(const StepRecord& record) {
   }
   add_spread(fields, record.ranks);
   fields.push_back({"param_norm", record.param_norm});
+  if (record.scores) {
+    if (std::isfinite(record.scores->greatest))
+      fields.push_back({"max_attention_score", record.scores->greatest});
+    fields.push_back({"clipped_heads", record.scores->clipped});
+  }
   if (record.noise_scale) fields.push_back({"noise_scale", *record.noise_scale});
   if (record.statistics) {
     const StepStatistics& found = *record.statistics;

@@ -18,6 +18,12 @@ namespace strata::training {
 // Names and values of evaluations: "eval/valid/loss", …
 using EvaluationResults = std::vector<std::pair<std::string, double>>;
 
+// The scores of all heads of a model whose updates limit them.
+struct AttentionScores {
+  double greatest = 0;
+  int64_t clipped = 0;  // heads whose queries and keys the update has scaled down
+};
+
 // Losses and norms are over all ranks, and the same on every rank.
 struct StepRecord {
   int64_t step = 0;
@@ -36,6 +42,7 @@ struct StepRecord {
   std::optional<ExpertLoad> experts;
   double balance_loss = 0, router_z_loss = 0;
   std::optional<double> indexer_loss;        // models with an indexer; summed over layers
+  std::optional<AttentionScores> scores;     // with optimizer.muon.qk_clip
   std::optional<double> mtp_loss;            // models that predict further tokens; unweighted
   std::string weights_digest;                // after the update
   std::optional<StepStatistics> statistics;  // if the step measured any

@@ -3,11 +3,13 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/hash.h"
+#include "optim/score_clip/score_clip.h"
 #include "program/update.h"
 #include "train/injector.h"
 #include "train/loss_terms.h"
@@ -26,6 +28,7 @@ StepRunner::StepRunner(const RunInputs& inputs, program::Executor& executor, con
       token_count_(executor, config::kTrainProgram, MetricKind::kTokenCount),
       grad_norm_(executor, config::kTrainProgram, MetricKind::kGradNorm),
       param_norm_(executor, config::kTrainProgram, MetricKind::kParamNorm),
+      score_clip_(executor, config::kTrainProgram, MetricKind::kScoreClip),
       balance_loss_sum_(executor, config::kTrainProgram, MetricKind::kBalanceLossSum),
       router_z_loss_sum_(executor, config::kTrainProgram, MetricKind::kRouterZLossSum),
       indexer_loss_sum_(executor, config::kTrainProgram, MetricKind::kIndexerLossSum),
@@ -111,12 +114,24 @@ StepRecord StepRunner::run(const RunPosition& position, const StepSettings& sett
   }
   record.grad_norm = grad_norm_.read<float>();
   record.param_norm = param_norm_.read<float>();
+  if (score_clip_.is_here()) record.scores = read_scores();
   record.decision = program::decision_of(executor_);
   const double end = monotonic_seconds();
   // Of a step that had begun earlier, what follows the step before it.
   record.step_seconds = end - std::max(step.at, last_end_);
   last_end_ = end;
   return std::move(record);
+}
+
+AttentionScores StepRunner::read_scores() const {
+  AttentionScores scores{.greatest = -std::numeric_limits<double>::infinity()};
+  const std::vector<double> rows = score_clip_.read_all<double>();  // of the stages of a pipeline
+  for (size_t row = 0; row < rows.size(); row += optim::kScoreColumns) {
+    if (rows[row + optim::kScoreHeads] == 0) continue;
+    scores.greatest = std::max(scores.greatest, rows[row + optim::kGreatestScore]);
+    scores.clipped += static_cast<int64_t>(rows[row + optim::kClippedHeads]);
+  }
+  return scores;
 }
 
 std::optional<ComputedValue> StepRunner::first_nonfinite(const RunPosition& position) {

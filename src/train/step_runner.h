@@ -91,6 +91,7 @@ class StepRunner {
   void read_from(std::shared_ptr<const data::SampleSource> samples);
   config::BatchPart part_of(int64_t batch) const;  // this rank's rows of a batch
   void take_program(const config::StepSize& size);
+  AttentionScores read_scores() const;
   void run_micro_batches(const Begun& step);
   void run_action(int64_t step, size_t at, const data::HostBatch& batch, bool checks);
   // Number of layers that predict further tokens and had targets in this step.
@@ -102,8 +103,8 @@ class StepRunner {
   static constexpr size_t kNoProgram = static_cast<size_t>(-1);
   size_t program_ = config::
       kTrainProgram;  // of the last step, kNoProgram if its packed weights are old; all have the metrics in the same places
-  program::Metric loss_sum_, token_count_, grad_norm_, param_norm_, balance_loss_sum_, router_z_loss_sum_,
-      indexer_loss_sum_;
+  program::Metric loss_sum_, token_count_, grad_norm_, param_norm_, score_clip_, balance_loss_sum_,
+      router_z_loss_sum_, indexer_loss_sum_;
   std::vector<program::Metric> further_;  // sums of the losses of further tokens
   ExpertWatch experts_;
   Injector* injector_ = nullptr;

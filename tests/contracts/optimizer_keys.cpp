@@ -215,6 +215,36 @@ void muon(const std::string&) {
   }
 }
 
+// Kimi K2's QK-clip, after a step whose update moves nothing: the head with the greatest score of each key head takes √γ on
+// both sides, no head exceeds the limit in the next step, and values stay.
+void qk_clip(const std::string&) {
+  Lab lab;
+  const Sets still = kStill + Sets{"optimizer.name=\"muon\"", "training.steps=2"};
+  const Seen plain = lab.run(still + Sets{"optimizer.muon.qk_clip=1e9"});
+  const double greatest = plain.values("max_attention_score").front(), limit = greatest / 4;
+  const Seen run = lab.run(still + Sets{"optimizer.muon.qk_clip=" + std::to_string(limit)});
+  EXPECT_EQ(run.values("max_attention_score").front(), greatest);
+  EXPECT_EQ(plain.values("clipped_heads").front(), 0);
+  EXPECT_GE(run.values("clipped_heads").front(), 1);
+  const Tensors is = run.weights(1), was = plain.weights(1);
+  double least = 1;
+  for (const std::string layer : {"model.layers.0.self_attn.", "model.layers.1.self_attn."}) {
+    const auto factor_of = [&](const char* name, size_t head) {  // heads of 8 rows of 32
+      const size_t at = head * 8 * 32;
+      return is.at(layer + name).values[at] / was.at(layer + name).values[at];
+    };
+    EXPECT_EQ(is.at(layer + "v_proj.weight").values, was.at(layer + "v_proj.weight").values);
+    for (size_t keys = 0; keys < 2; ++keys) {
+      const double of_keys = factor_of("k_proj.weight", keys);
+      EXPECT_NEAR(std::min(factor_of("q_proj.weight", 2 * keys), factor_of("q_proj.weight", 2 * keys + 1)),
+                  of_keys, kClose);
+      least = std::min(least, of_keys);
+    }
+  }
+  EXPECT_NEAR(least * least, limit / greatest, kClose);
+  EXPECT_TRUE(has(lab.refusal({"optimizer.muon.qk_clip=100"}), "expected 0, or optimizer.name = \"muon\""));
+}
+
 double root_mean_square(const std::vector<double>& x) {
   double sum = 0;
   for (const double value : x) sum += value * value;
@@ -378,6 +408,7 @@ Contracts optimizer_keys() {
           {"optimizer.muon.nesterov", muon},
           {"optimizer.muon.ns_steps", muon},
           {"optimizer.muon.scale", muon},
+          {"optimizer.muon.qk_clip", qk_clip},
           {"optimizer.lion.beta1", lion},
           {"optimizer.lion.beta2", lion},
           {"optimizer.adafactor.beta2_decay", adafactor},

@@ -52,6 +52,7 @@
 #include "optim/router_bias/router_bias.h"
 #include "optim/row_clip/row_clip.h"
 #include "optim/scalars/scalars.h"
+#include "optim/score_clip/score_clip.h"
 #include "optim/stored/stored.h"
 
 namespace strata::device {
@@ -177,6 +178,9 @@ std::span<const Binding> cpu_bindings() {
         row<optim::StepScalars>(Cpu{}),
         row<optim::RowSquares>(Cpu{}),
         row<optim::ClipRows>(Cpu{}),
+        row<optim::ScoreFactors>(Cpu{}),
+        row<optim::ScaleRows>(Cpu{}),
+        row<optim::ScoreSummary>(Cpu{}),
         row<optim::RouterBiasUpdate>(Cpu{}),
         encoding_row<optim::AdamWUpdate>(Cpu{}),
         row<optim::StoredUpdate>(Cpu{}),

@@ -54,6 +54,7 @@
 #include "optim/router_bias/router_bias.h"
 #include "optim/row_clip/row_clip.h"
 #include "optim/scalars/scalars.h"
+#include "optim/score_clip/score_clip.h"
 #include "optim/stored/stored.h"
 
 namespace strata::device {
@@ -286,6 +287,9 @@ std::span<const Binding> described_bindings() {
         described<optim::StepScalars>(no_scratch),
         described<optim::RowSquares>(no_scratch),
         described<optim::ClipRows>(no_scratch),
+        described<optim::ScoreFactors>(no_scratch),
+        described<optim::ScaleRows>(no_scratch),
+        described<optim::ScoreSummary>(no_scratch),
         described<optim::RouterBiasUpdate>(no_scratch),
         described<optim::AdamWUpdate>(no_scratch, writes_copies),
         described<optim::StoredUpdate>(no_scratch),

@@ -1,6 +1,8 @@
 #include "kernels/cpu/attention.h"
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/error.h"
 #include "base/function_ref.h"
@@ -104,6 +106,11 @@ int64_t backward_task_bytes_of(const AttentionPlan& plan) {
 int64_t backward_task_bytes(const AttentionPlan& plan) {
   return packs_bf16(plan) ? backward_task_bytes_of<BF16>(plan) : backward_task_bytes_of<float>(plan);
 }
+int64_t chunk_greatest_bytes(const AttentionPlan& plan) {
+  Carver carver(nullptr);
+  ChunkGreatest(carver, plan.shape, plan.query_chunk);
+  return carver.used();
+}
 int64_t decode_bytes(const AttentionShape& s) {
   Carver carver(nullptr);
   DecodeScratch(carver, s, 1);
@@ -130,6 +137,18 @@ void for_each_task(const AttentionPlan& plan, int64_t tasks, std::byte* scratch,
                      [&](int64_t i, int64_t worker) { task(i, scratch + worker * bytes); });
 }
 
+// The greatest scores of heads, of those of the tasks.
+void take_greatest(const AttentionShape& s, const ChunkGreatest& found, const GreatestScores& to) {
+  for (int64_t head = 0; head < s.heads; ++head) {
+    float most = to.accumulate ? to.of_heads[head] : -std::numeric_limits<float>::infinity();
+    for (int64_t b = 0; b < s.batch; ++b) {
+      const float* const of_chunks = found.values + (b * s.heads + head) * found.chunks;
+      for (int64_t chunk = 0; chunk < found.chunks; ++chunk) most = std::max(most, of_chunks[chunk]);
+    }
+    to.of_heads[head] = most;
+  }
+}
+
 AttentionProducts products_of(DType dtype, const hardware::IsaFlags& isa) {
   if (dtype != DType::kBF16) return AttentionProducts::kF32;
   if (isa.amx) return AttentionProducts::kTiles;
@@ -147,8 +166,10 @@ AttentionPlan plan_attention(const AttentionShape& shape, const hardware::Device
   plan.threads = std::max(1, device.threads);
   plan.products = products_of(s.dtype, device.isa);
   plan.query_chunk = query_chunk_of(s);
-  plan.decode = s.q_len > 0 && s.q_len * (s.heads / s.kv_heads) <= kMostDecodeRows && s.kv_len >= 4 * s.q_len;
-  plan.forward_scratch_bytes = plan.decode ? decode_bytes(s) : plan.threads * forward_task_bytes(plan);
+  plan.decode = !s.finds_greatest && s.q_len > 0 && s.q_len * (s.heads / s.kv_heads) <= kMostDecodeRows &&
+                s.kv_len >= 4 * s.q_len;
+  plan.forward_scratch_bytes =
+      plan.decode ? decode_bytes(s) : chunk_greatest_bytes(plan) + plan.threads * forward_task_bytes(plan);
   Carver rows(nullptr);
   BackwardRows(rows, s);
   plan.backward_scratch_bytes = rows.used() + plan.threads * backward_task_bytes(plan);
@@ -167,16 +188,25 @@ AttentionPlan plan_attention(const AttentionShape& shape, const hardware::Device
 }
 
 void attention_forward(const AttentionPlan& plan, void* out, float* lse, const AttentionInputs& in,
-                       void* scratch) {
+                       void* scratch, const GreatestScores& greatest) {
   const AttentionShape& s = plan.shape;
   check(s, in);
-  if (row_values(s) == 0) return;
+  STRATA_CHECK((greatest.of_heads != nullptr) == s.finds_greatest,
+               "[attention] the greatest scores of a shape that finds {}: expected them to be given together",
+               s.finds_greatest ? "them" : "none");
+  Carver of_call(scratch);
+  const ChunkGreatest found(of_call, s, plan.query_chunk);
+  if (row_values(s) == 0) {
+    if (s.finds_greatest) take_greatest(s, found, greatest);
+    return;
+  }
   const Call call{.plan = plan,
                   .shape = s,
                   .in = in,
                   .group = s.heads / s.kv_heads,
                   .out = out,
                   .lse = lse,
+                  .chunk_greatest = found.values,
                   .pairs = plan.products == AttentionProducts::kPairs ? &pair_products() : nullptr,
                   .tiles = plan.products == AttentionProducts::kTiles ? &tile_products() : nullptr};
   if (plan.decode) {
@@ -190,8 +220,10 @@ void attention_forward(const AttentionPlan& plan, void* out, float* lse, const A
                   [&](int64_t task, void*) { decode_combine(call, task, parts); });
     return;
   }
-  for_each_task(plan, forward_tasks(call), static_cast<std::byte*>(scratch), forward_task_bytes(plan),
+  for_each_task(plan, forward_tasks(call), static_cast<std::byte*>(scratch) + of_call.used(),
+                forward_task_bytes(plan),
                 [&](int64_t task, void* memory) { forward_task(call, task, memory); });
+  if (s.finds_greatest) take_greatest(s, found, greatest);
 }
 
 void attention_backward(const AttentionPlan& plan, const AttentionGradients& to, const void* dout,

@@ -56,6 +56,8 @@ struct AttentionShape {
   float softcap = 0;       // above 0: a score s = scale · q·k becomes softcap · tanh(s / softcap)
   int64_t bias_width = 0;  // entries of a head's bias, one per distance; 0: no bias. Not with softcap
   int64_t bias_zero = 0;   // entry of distance 0, for the key at its query's own position
+  // Forward also reports the greatest score of each head (GreatestScores). Such a plan never decodes.
+  bool finds_greatest = false;
 };
 
 // Arithmetic of the matmuls. bf16 operands are multiplied in bf16, with scores' weights and gradients rounded
@@ -102,10 +104,17 @@ struct AttentionInputs {
   const float* sinks = nullptr;      // [heads]; null: no sinks. Forward only
 };
 
-// lse is float [batch, heads, q_len]. scratch: at least forward_scratch_bytes, aligned to 64 bytes,
+// The greatest scale · q·k of each head, [heads], over all rows and the keys that they see: before bias, softcap and
+// sink; -inf if no row sees a key. A NaN is not found. With `accumulate` the stored value stays if it is greater.
+struct GreatestScores {
+  float* of_heads = nullptr;
+  bool accumulate = false;
+};
+
+// lse is float [batch, heads, q_len]. `greatest`: if the shape finds these. scratch: at least forward_scratch_bytes, aligned to 64 bytes,
 // uninitialised; it keeps no state between calls.
 void attention_forward(const AttentionPlan& plan, void* out, float* lse, const AttentionInputs& in,
-                       void* scratch);
+                       void* scratch, const GreatestScores& greatest = {});
 
 // Merges the results of two attention calls over disjoint keys: out is their mean with weights exp(lse).
 // out [rows, heads, head_dim], lse [rows / length, heads, length]; both may alias the first result.

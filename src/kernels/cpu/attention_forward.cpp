@@ -49,6 +49,17 @@ HWY_INLINE float soften_row(float* HWY_RESTRICT row, int64_t begin, int64_t end,
   return factor;
 }
 
+// The greatest of the scores of a row in columns [begin, end).
+HWY_INLINE float greatest_of(const float* HWY_RESTRICT row, int64_t begin, int64_t end, float so_far) {
+  const F32 d;
+  Vector most = hn::Set(d, so_far);
+  int64_t j = begin;
+  for (; j + kLanes <= end; j += kLanes) most = hn::Max(most, hn::LoadU(d, row + j));
+  float greatest = hn::GetLane(hn::MaxOfLanes(d, most));
+  for (; j < end; ++j) greatest = std::max(greatest, row[j]);
+  return greatest;
+}
+
 // Task: (chunk, sequence, key–value head); chunks with the most keys come first.
 template <typename Math>
 HWY_INLINE void forward(const Math& math, const Call& call, int64_t task, void* memory) {
@@ -77,6 +88,9 @@ HWY_INLINE void forward(const Math& math, const Call& call, int64_t task, void* 
   std::fill_n(w.sums, all_rows * value_stride, 0.0f);
   std::fill_n(w.row_max, all_rows, -std::numeric_limits<float>::infinity());
   std::fill_n(w.row_sum, all_rows, 0.0f);
+  // Where scores change before the softmax, the maxima that it takes are not those of q · k.
+  const bool changes_scores = s.softcap > 0 || call.in.bias != nullptr;
+  if (s.finds_greatest) std::fill_n(w.greatest, call.group, -std::numeric_limits<float>::infinity());
 
   const float* bias = call.in.bias != nullptr ? call.in.bias + kv_head * call.group * s.bias_width : nullptr;
   const int64_t end = w.hi[rows - 1];
@@ -98,6 +112,8 @@ HWY_INLINE void forward(const Math& math, const Call& call, int64_t task, void* 
           float* scores = w.scores + r * kScoreStride;
           const int64_t begin = std::clamp<int64_t>(lo[r] - j0, 0, keys);
           const int64_t last = std::clamp<int64_t>(hi[r] - j0, 0, keys);
+          if (s.finds_greatest && changes_scores)
+            w.greatest[g] = greatest_of(scores, begin, last, w.greatest[g]);
           if (s.softcap > 0) {
             cap_scores(scores, ranges.panel_begin(t), ranges.panel_end(t), s.softcap * kLog2e);
           } else if (bias != nullptr && begin < last) {
@@ -121,7 +137,9 @@ HWY_INLINE void forward(const Math& math, const Call& call, int64_t task, void* 
       unpack_row(call.out, s.dtype, call.out_offset(b, first + r, head), w.sums + row * value_stride,
                  s.value_dim, done.factor);
       call.lse[call.row_index(b, first + r, head)] = done.lse;
+      if (s.finds_greatest && !changes_scores) w.greatest[g] = std::max(w.greatest[g], w.row_max[row]);
     }
+    if (s.finds_greatest) call.chunk_greatest[(b * s.heads + head) * chunks + chunk] = w.greatest[g] * kLn2;
   }
 }
 

@@ -48,7 +48,8 @@ struct Call {
   int64_t group = 1;    // query heads of a key–value head
   void* out = nullptr;  // forward
   float* lse = nullptr;
-  AttentionGradients to = {};  // backward
+  float* chunk_greatest = nullptr;  // [batch, heads, query chunks]: greatest scores, if the shape finds these
+  AttentionGradients to = {};       // backward
   const void* dout = nullptr;
   const float* row_lse = nullptr;  // lse in units of log 2, [batch, heads, q_len]
   const float* delta = nullptr;    // Σ_d dout · out, [batch, heads, q_len]
@@ -213,7 +214,8 @@ struct ForwardScratch {
         row_max(carver.take<float>(rows(s, query_chunk))),
         row_sum(carver.take<float>(rows(s, query_chunk))),
         lo(carver.take<int64_t>(align_up(query_chunk, kRows))),
-        hi(carver.take<int64_t>(align_up(query_chunk, kRows))) {}
+        hi(carver.take<int64_t>(align_up(query_chunk, kRows))),
+        greatest(s.finds_greatest ? carver.take<float>(s.heads / s.kv_heads) : nullptr) {}
   static int64_t rows(const AttentionShape& s, int64_t query_chunk) {
     return s.heads / s.kv_heads * align_up(query_chunk, kRows);
   }
@@ -222,6 +224,16 @@ struct ForwardScratch {
   T *keys, *values;
   float *scores, *row_max, *row_sum;
   int64_t *lo, *hi;
+  float* greatest;  // of each head of the group, in units of log 2
+};
+
+// Greatest scores of the tasks of a forward call.
+struct ChunkGreatest {
+  ChunkGreatest(Carver& carver, const AttentionShape& s, int64_t query_chunk)
+      : chunks(ceil_div(s.q_len, query_chunk)),
+        values(s.finds_greatest ? carver.take<float>(s.batch * s.heads * chunks) : nullptr) {}
+  int64_t chunks;
+  float* values;  // [batch, heads, chunks]
 };
 
 // Memory shared by the tasks of a backward call.

@@ -79,6 +79,18 @@ void attend(const Attention& a, const Array& out, const Array& lse) {
   });
 }
 
+void find_greatest_scores(const Attention& a, const Array& greatest) {
+  if (!greatest.present()) return;
+  parallel_for(a.heads, [&](int64_t head) {
+    double most = greatest.accumulate ? greatest.at(head) : -std::numeric_limits<double>::infinity();
+    for (int64_t n = 0; n < a.sequences * a.length; ++n) {
+      const Seen seen = a.seen(n);
+      for (int64_t j = seen.begin; j < seen.end; ++j) most = std::max(most, product(a, n, head, seen, j));
+    }
+    greatest.put(head, most);
+  });
+}
+
 void attend_backward(const Attention& a, const Array& dout, const Array& out, const Array& lse,
                      const Array& dq, const Array& dk, const Array& dv, const Array& dbias) {
   const int64_t hd = a.head_dim, vd = a.value_dim, group = a.heads / a.kv_heads,

@@ -57,6 +57,8 @@ Attention attention_of(const Attrs& attrs, const Heads& q, int64_t q_width, cons
 
 // lse[sequences, heads, length] may be absent. A row that sees no key gets 0 and -inf.
 void attend(const Attention& attention, const Array& out, const Array& lse);
+// greatest[1, heads], if it is there: of each head the greatest scale · q·k, before bias and softcap.
+void find_greatest_scores(const Attention& attention, const Array& greatest);
 // With p = exp(s − lse): dv += p dout, ds = p (dout·v − dout·out), dq += scale ds k, dk += scale ds q,
 // dbias += ds. dq, dk and dv have the layout of q, k and v; dbias may be absent.
 void attend_backward(const Attention& attention, const Array& dout, const Array& out, const Array& lse,

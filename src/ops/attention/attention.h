@@ -4,6 +4,8 @@
 // (gpt-oss).
 #pragma once
 
+#include <string>
+
 #include "ops/signatures.h"
 
 namespace strata::ops {
@@ -24,6 +26,8 @@ struct AttentionAttrs {
   // A row's window begins with the chunk of `window` keys that it is in. Only where keys are counted from 0:
   // of cached attention.
   bool chunked = false;
+  // Above 0: Scored::greatest is found. Ranks that each find it for their rows, one row each; 1 after localize().
+  int64_t greatest_parts = 0;
   int64_t size_of_value() const { return value_dim > 0 ? value_dim : head_dim; }
   bool operator==(const AttentionAttrs&) const = default;
   void describe(graph::AttributeText& to) const {
@@ -36,6 +40,7 @@ struct AttentionAttrs {
     to("bias_zero", bias_zero);
     if (value_dim != 0) to("value_dim", value_dim);
     if (chunked) to("chunked", chunked);
+    if (greatest_parts != 0) to("greatest_parts", greatest_parts);
   }
 };
 
@@ -49,9 +54,23 @@ struct Attended {
   };
 };
 
+// The same, and the greatest score of each head, which an update scales queries and keys by
+// (optim/score_clip/score_clip.h).
+struct Scored {
+  template <template <typename> class Of>
+  struct Out {
+    Of<Act> out;
+    Of<F32> lse;
+    // [greatest_parts, heads]: scale · q·k over all rows and the keys that they see, before bias, softcap and sink;
+    // accumulates by taking the greater one
+    Of<Optional<F32>> greatest = {};
+    static constexpr std::string_view names = "out lse greatest";
+  };
+};
+
 // Row i of a sequence sees the keys from kv_begin[i] (the document mask; absent: 0) to i, or, where not
 // causal, to below kv_end[i] (absent: to the last).
-struct Attention : Attended {
+struct Attention : Scored {
   template <template <typename> class Of>
   struct In {
     Of<Act> qkv;                      // [N, q | k | v]
@@ -145,11 +164,22 @@ struct AttendedRows {
 void add_sink_gradient(graph::GradientBuilder& builder, graph::ValueId sinks, const AttendedRows& rows,
                        const SinkGradAttrs& attrs);
 
+// The greatest scores of the heads of a block: one accumulator of a step, which all nodes of the block's attention write.
+struct GreatestScores {
+  std::string name = {};
+  graph::ValueId value = graph::kNone;  // f32[parts, heads]; made with the first node
+};
+
 // What all kinds of attention take besides their rows and kv_begin.
 struct AttentionOptions {
   AttentionAttrs attrs;
   graph::ValueId kv_end = graph::kNone, bias = graph::kNone, sinks = graph::kNone;
+  GreatestScores* greatest = nullptr;  // if these are wanted: of attention over sequences to their own keys
 };
+// Ranks that each find greatest scores, for different rows; 0 if they are not wanted. `q`: the queries, placed.
+int64_t parts_of_greatest(const graph::Graph& graph, graph::ValueId q, const AttentionOptions& options);
+// Makes `found`, an output of the newest node, the accumulator of the block, or has the node write the one that it is.
+void keep_greatest(graph::Graph& graph, graph::ValueId found, GreatestScores* scores);
 struct AttendedIds {
   graph::ValueId out, lse;
 };

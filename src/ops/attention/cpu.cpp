@@ -37,8 +37,10 @@ template <>
 BoundKernel bind(Cpu, const Bind<ops::Attention>& node) {
   const cpu::AttentionPlan plan = cpu::plan_attention(shape_of_qkv(node), node.device);
   return node.kernel(
-      [plan, parts = PartsOfQkv(*node.in.qkv)](const Operands<ops::Attention>& at) {
-        cpu::attention_forward(plan, at.out.out, at.out.lse, inputs_of(parts, at), at.scratch);
+      [plan, parts = PartsOfQkv(*node.in.qkv),
+       adds = node.adds.greatest](const Operands<ops::Attention>& at) {
+        cpu::attention_forward(plan, at.out.out, at.out.lse, inputs_of(parts, at), at.scratch,
+                               {at.out.greatest, adds});
       },
       plan.forward_scratch_bytes);
 }

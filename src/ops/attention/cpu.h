@@ -28,6 +28,7 @@ cpu::AttentionShape attention_shape(const Bind<Op>& node, const graph::Value& q,
                             .kv_batch_stride = kv_stride * kv_length,
                             .causal = false,
                             .softcap = static_cast<float>(attrs.softcap)};
+  if constexpr (requires { node.out.greatest; }) shape.finds_greatest = node.out.greatest.present();
   if constexpr (requires { attrs.causal; }) {
     shape.causal = attrs.causal;
     shape.window = attrs.window;

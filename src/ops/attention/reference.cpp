@@ -35,6 +35,7 @@ void compute(const Arrays<ops::Attention>& at) {
   Attention a = of_sequences(at);
   a.sinks = at.in.sinks;
   attend(a, at.out.out, at.out.lse);
+  find_greatest_scores(a, at.out.greatest);
 }
 
 template <>

@@ -73,11 +73,18 @@ const OpDef Attention::def = define<Attention>({
       require_bias(node, heads, length);
       require_sinks(node, heads);
       return {.out = {qkv.dtype, {rows, heads * attrs.size_of_value()}},
-              .lse = {DType::kF32, {rows / length, heads, length}}};
+              .lse = {DType::kF32, {rows / length, heads, length}},
+              .greatest = spec_of_greatest(attrs, heads)};
     },
     .cost = [](const auto& node) { return attention_cost(node, 1, 1); },
     .placements = [](const auto&, Axis) { return by_sequences_and_heads<Attention>(); },
     .gradient = add_attention_gradient<AttentionGrad>,
+    .localize =
+        [](const auto& node) {
+          AttentionAttrs attrs = node.attrs;
+          attrs.greatest_parts = std::min<int64_t>(attrs.greatest_parts, 1);
+          return attrs;
+        },
 });
 
 const OpDef AttentionGrad::def = define<AttentionGrad>({
@@ -153,14 +160,42 @@ const OpDef SinkGrad::def = define<SinkGrad>({
         },
 });
 
+int64_t parts_of_greatest(const Graph& graph, ValueId q, const AttentionOptions& options) {
+  if (options.greatest == nullptr) return 0;
+  int64_t parts = 1;
+  for (const Axis axis : graph::kAllAxes)
+    if (graph.placement(q, axis) == kS0) parts *= graph.mesh().size(axis);
+  return parts;
+}
+
+void keep_greatest(Graph& graph, ValueId found, GreatestScores* scores) {
+  if (found == kNone) return;
+  STRATA_CHECK(scores != nullptr, "greatest scores that no block wants");
+  std::vector<ValueId>& outputs = graph.nodes().back().outputs;
+  const auto place = std::find(outputs.begin(), outputs.end(), found);
+  STRATA_CHECK(place != outputs.end(), "{} is not an output of the newest node", graph.value(found).name);
+  if (scores->value != kNone) {
+    *place = scores->value;
+    return;
+  }
+  Value& value = graph.value(found);
+  value.role = graph::Role::kMetric;
+  value.producer = kNone;
+  value.name = scores->name;
+  scores->value = found;
+}
+
 AttendedIds attended(Graph& graph, ValueId qkv, ValueId kv_begin, const AttentionOptions& options) {
+  AttentionAttrs attrs = options.attrs;
+  attrs.greatest_parts = parts_of_greatest(graph, qkv, options);
   const auto made = add<Attention>(graph,
                                    {.qkv = qkv,
                                     .kv_begin = kv_begin,
                                     .kv_end = options.kv_end,
                                     .bias = options.bias,
                                     .sinks = options.sinks},
-                                   options.attrs);
+                                   attrs);
+  keep_greatest(graph, made.greatest, options.greatest);
   return {made.out, made.lse};
 }
 

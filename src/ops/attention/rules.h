@@ -44,12 +44,19 @@ void require_queries_keys(const View<Op>& node) {
       "keys and values must be [M, k | v] of whole heads in the queries' dtype, the same number of each, a "
       "divisor of the query heads");
 }
+template <typename Attrs>
+Spec spec_of_greatest(const Attrs& attrs, int64_t heads) {
+  return attrs.greatest_parts > 0 ? Spec{DType::kF32, {attrs.greatest_parts, heads}} : Spec::none();
+}
+
 // Outputs of attention for q.
 template <typename Op>
 Outputs<Op> attended_rows(const Value& q, const typename Op::Attrs& attrs) {
   const int64_t length = attrs.sequence_length, heads = q.shape[1] / attrs.head_dim;
-  return {.out = {q.dtype, {q.shape[0], heads * size_of_value(attrs)}},
-          .lse = {DType::kF32, {q.shape[0] / length, heads, length}}};
+  Outputs<Op> rows{.out = {q.dtype, {q.shape[0], heads * size_of_value(attrs)}},
+                   .lse = {DType::kF32, {q.shape[0] / length, heads, length}}};
+  if constexpr (requires { rows.greatest; }) rows.greatest = spec_of_greatest(attrs, heads);
+  return rows;
 }
 
 // The bias has an entry for every distance of rows of sequences of `keys` keys.

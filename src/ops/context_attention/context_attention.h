@@ -52,6 +52,7 @@ struct ContextAttentionAttrs {
   graph::Axis axis = {};   // whose ranks share the rows
   int64_t ranks = 1;       // of the axis, on a rank; 1 before localize()
   int64_t ring_step = -1;  // the keys are those of the rank this many places before; -1: of whole sequences
+  int64_t greatest_parts = 0;  // as AttentionAttrs
   int64_t size_of_value() const { return value_dim > 0 ? value_dim : head_dim; }
   bool operator==(const ContextAttentionAttrs&) const = default;
   void describe(graph::AttributeText& to) const;
@@ -59,7 +60,7 @@ struct ContextAttentionAttrs {
 
 // A row sees the keys from kv_begin (absent: 0) to kv_end (absent: the last), at most to its own place where
 // causal; these and the bias count places of the whole sequence, where q's rows have one.
-struct ContextAttention : Attended {
+struct ContextAttention : Scored {
   template <template <typename> class Of>
   struct In {
     Of<Act> q;                                     // [N, heads · head_dim], a rank's rows

@@ -76,9 +76,9 @@ template <>
 BoundKernel bind(Cpu, const Bind<ops::ContextAttention>& node) {
   const ContextPlan plan(node);
   return node.kernel(
-      [plan](const Operands<ops::ContextAttention>& at) {
+      [plan, adds = node.adds.greatest](const Operands<ops::ContextAttention>& at) {
         cpu::attention_forward(plan.attention, at.out.out, at.out.lse, plan.inputs(at),
-                               at.scratch + plan.starts_bytes);
+                               at.scratch + plan.starts_bytes, {at.out.greatest, adds});
       },
       plan.starts_bytes + plan.attention.forward_scratch_bytes);
 }

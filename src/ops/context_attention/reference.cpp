@@ -57,6 +57,7 @@ void compute(const Arrays<ops::ContextAttention>& at) {
   Attention a = of_rows(at);
   a.sinks = at.in.sinks;
   attend(a, at.out.out, at.out.lse);
+  find_greatest_scores(a, at.out.greatest);
 }
 
 template <>

@@ -20,6 +20,7 @@ void ContextAttentionAttrs::describe(graph::AttributeText& to) const {
   to("axis", name_of(axis));
   if (ranks != 1) to("ranks", ranks);
   if (ring_step >= 0) to("ring_step", ring_step);
+  if (greatest_parts != 0) to("greatest_parts", greatest_parts);
 }
 
 const OpDef SplitQkv::def = define<SplitQkv>({
@@ -121,6 +122,7 @@ ContextAttentionAttrs localize_context(const View<Op>& node) {
   ContextAttentionAttrs attrs = localize_ranks(node);
   attrs.sequence_length /= attrs.ranks;
   if (attrs.ring_step >= 0) attrs.kv_length /= attrs.ranks;
+  attrs.greatest_parts = std::min<int64_t>(attrs.greatest_parts, 1);
   return attrs;
 }
 
@@ -232,6 +234,8 @@ const OpDef MergeAttention::def = define<MergeAttention>({
 
 AttendedIds context_attended(Graph& graph, ValueId q, ValueId kv, ValueId kv_begin, int64_t kv_length,
                              const AttentionOptions& options) {
+  ContextAttentionAttrs attrs = context_attrs(options.attrs, kv_length);
+  attrs.greatest_parts = parts_of_greatest(graph, q, options);
   const auto made = add<ContextAttention>(graph,
                                           {.q = q,
                                            .kv = kv,
@@ -240,7 +244,8 @@ AttendedIds context_attended(Graph& graph, ValueId q, ValueId kv, ValueId kv_beg
                                            .bias = options.bias,
                                            .rank = graph::rank_block(graph),
                                            .sinks = options.sinks},
-                                          context_attrs(options.attrs, kv_length));
+                                          attrs);
+  keep_greatest(graph, made.greatest, options.greatest);
   return {made.out, made.lse};
 }
 
@@ -253,7 +258,7 @@ ValueId ring_attention(Graph& graph, ValueId q, ValueId kv, ValueId kv_begin,
                        const AttentionOptions& options) {
   ContextAttentionAttrs attrs = context_attrs(options.attrs, options.attrs.sequence_length);
   const ValueId rank = graph::rank_block(graph);
-  const int64_t steps = graph.mesh().size(Axis::kContext);
+  const int64_t steps = graph.mesh().size(Axis::kContext), parts = parts_of_greatest(graph, q, options);
   STRATA_CHECK(steps > 1, "a ring of one rank");
   graph::OutIds<MergeAttention> merged;
   ValueId coming = kv;
@@ -261,6 +266,7 @@ ValueId ring_attention(Graph& graph, ValueId q, ValueId kv, ValueId kv_begin,
     const ValueId now = coming;
     const bool first = attrs.ring_step == 0, last = attrs.ring_step + 1 == steps;
     if (!last) coming = graph::shift_shards(graph, {now}, Axis::kContext, 1)[0];
+    attrs.greatest_parts = parts;
     const auto part = add<ContextAttention>(graph,
                                             {.q = q,
                                              .kv = now,
@@ -269,6 +275,8 @@ ValueId ring_attention(Graph& graph, ValueId q, ValueId kv, ValueId kv_begin,
                                              .rank = rank,
                                              .sinks = first ? options.sinks : kNone},  // they count once
                                             attrs);
+    keep_greatest(graph, part.greatest, options.greatest);
+    attrs.greatest_parts = 0;  // merges find nothing
     if (first) {
       merged = {.out = part.out, .lse = part.lse};
       continue;

@@ -94,6 +94,7 @@ struct Muon {
   bool nesterov = true;
   int64_t steps = 5;
   MuonScale scale = MuonScale::kMatchRmsAdamW;  // one lr serves AdamW's tensors too
+  double qk_clip = 0;  // of the run's attention, not of this update: see score_clip/score_clip.h; 0: off
   bool operator==(const Muon&) const = default;
   void describe(graph::AttributeText& to) const {
     to("momentum", momentum);

@@ -315,7 +315,12 @@ const Definition Muon::definition{
           &Muon::scale,
           "Of the update: original: √max(1, rows / columns); match_rms_adamw: 0.2 √max(rows, columns), so "
           "that learning rates of AdamW hold.",
-          {.choices = {"original", "match_rms_adamw"}}}},
+          {.choices = {"original", "match_rms_adamw"}}},
+         {"qk_clip",
+          &Muon::qk_clip,
+          "Greatest attention score: after a step, heads above it get smaller queries and keys (QK-clip, Kimi "
+          "K2, with 100); 0: no limit.",
+          {.least = 0}}},
     .hidden_matrices = true,
     .unit = Definition::Unit::kMatrix,
     .op = op_of<MuonUpdate>,

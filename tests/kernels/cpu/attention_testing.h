@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -185,6 +186,7 @@ inline std::vector<double> values_of(const std::vector<std::byte>& data, DType d
 struct Reference {
   // Dense: [b, i, h, d], [b, h, i], [b, j, kv_h, d], [h, distance].
   std::vector<double> out, lse, dq, dk, dv, dbias;
+  std::vector<double> greatest;  // [h]: scale · q·k
 
   explicit Reference(const Problem& p, bool gradients = true) {
     const AttentionShape& s = p.shape;
@@ -195,6 +197,7 @@ struct Reference {
     dk.assign(static_cast<size_t>(s.batch * s.kv_len * s.kv_heads * d), 0.0);
     dv.assign(static_cast<size_t>(s.batch * s.kv_len * s.kv_heads * e), 0.0);
     dbias.assign(p.bias.size(), 0.0);
+    greatest.assign(static_cast<size_t>(s.heads), -std::numeric_limits<double>::infinity());
     const std::vector<double> of_q = values_of(p.q, s.dtype), of_kv = values_of(p.kv, s.dtype),
                               of_dout = values_of(p.dout, s.dtype);
     for (int64_t b = 0; b < s.batch; ++b) {
@@ -226,6 +229,8 @@ struct Reference {
           for (int64_t j = lo; j < hi; ++j) {
             double score = 0.0;
             for (int64_t c = 0; c < d; ++c) score += q[c] * k(j)[c];
+            double& most = greatest[static_cast<size_t>(h)];
+            most = std::max(most, score * s.scale);
             weight.push_back(
                 std::exp(score * s.scale + (p.bias.empty() ? 0.0 : double{p.bias[distance(j)]})));
             sum += weight.back();
