@@ -57,31 +57,19 @@ std::string_view name_of(Phase phase) {
 }
 
 std::string_view name_of(MetricKind kind) {
-  static constexpr std::string_view kNames[] = {"loss_sum",
-                                                "token_count",
-                                                "token_loss",
-                                                "token_greedy",
-                                                "loss_terms",
-                                                "balance_loss_sum",
-                                                "router_z_loss_sum",
-                                                "indexer_loss_sum",
-                                                "router_squares",
-                                                "expert_tokens",
-                                                "expert_kept",
-                                                "expert_rounds",
-                                                "hyper",
-                                                "updates",
-                                                "grad_norm",
-                                                "param_norm",
-                                                "guard_history",
-                                                "loss_scale",
-                                                "decision",
-                                                "score_clip",
-                                                "statistics_mask",
-                                                "statistics",
-                                                "weights_digest",
-                                                "gradients_digest",
-                                                "used_weights_digest"};
+  static constexpr std::string_view kNames[] = {"loss_sum",          "token_count",
+                                                "token_loss",        "token_greedy",
+                                                "loss_terms",        "balance_loss_sum",
+                                                "router_z_loss_sum", "indexer_loss_sum",
+                                                "indexer_share_sum", "router_squares",
+                                                "expert_tokens",     "expert_kept",
+                                                "expert_rounds",     "hyper",
+                                                "updates",           "grad_norm",
+                                                "param_norm",        "guard_history",
+                                                "loss_scale",        "decision",
+                                                "score_clip",        "statistics_mask",
+                                                "statistics",        "weights_digest",
+                                                "gradients_digest",  "used_weights_digest"};
   return kNames[static_cast<size_t>(kind)];
 }
 

@@ -16,9 +16,10 @@ enum class MetricKind : uint8_t {
   kTokenGreedy,  // i32[N], whether its target is the most probable token
   kLossTerms,    // i64[1], of all ranks in a step; the host writes it before the step
   // Auxiliary losses of models with experts, including their coefficients.
-  kBalanceLossSum,  // f64[1], in terms of the main loss
-  kRouterZLossSum,  // f64[1], in terms of the main loss
-  kIndexerLossSum,  // f64[1], of the indexers of sparse attention, over all layers and tokens with a target
+  kBalanceLossSum,   // f64[1], in terms of the main loss
+  kRouterZLossSum,   // f64[1], in terms of the main loss
+  kIndexerLossSum,   // f64[1], of the indexers of sparse attention, over all layers and tokens with a target
+  kIndexerShareSum,  // f64[1], in a warm-up: share of attention of the keys that they would choose, likewise
   // Metrics of a layer with experts; index: the layer.
   kRouterSquares,  // f64[1], squares of log sum exp of the router's logits
   kExpertTokens,   // i64[experts], token-expert pairs that the router asked for

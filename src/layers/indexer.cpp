@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "graph/reshard.h"
 #include "layers/context_parallel.h"
+#include "ops/chosen_share/chosen_share.h"
 #include "ops/rope/rope.h"
 #include "ops/sparse_attention/sparse_attention.h"
 
@@ -128,6 +129,15 @@ void add_indexer_loss(Context& context, const IndexerSpec& spec, const Indexed& 
        .rank = rank_of(context)},
       {.sum = loss_sum(context)},
       {.indexer = attrs_of(context, spec), .head_dim = attention.head_dim, .main_scale = attention.scale});
+}
+
+void add_indexer_share(Context& context, ValueId chosen_lse, const MainAttention& attention, int64_t heads) {
+  ValueId sum = context.graph.metric(MetricKind::kIndexerShareSum);
+  if (sum == kNone) sum = context.graph.add_metric(MetricKind::kIndexerShareSum, DType::kF64, 1);
+  graph::add_into<ops::ChosenShare>(
+      context.graph,
+      {.chosen_lse = chosen_lse, .lse = attention.lse, .targets = context.inputs.batch[Column::kTargets]},
+      {.sum = sum}, {.heads = heads, .sequence_length = context.rows.length});
 }
 
 }  // namespace strata::layers

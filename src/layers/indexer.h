@@ -45,5 +45,8 @@ struct MainAttention {
 };
 void add_indexer_loss(Context& context, const IndexerSpec& spec, const Indexed& scores,
                       const MainAttention& attention);
+// In a warm-up: measures the share of attention that the keys hold which the indexer would choose. `chosen_lse`:
+// MainAttention::lse of these keys.
+void add_indexer_share(Context& context, ValueId chosen_lse, const MainAttention& attention, int64_t heads);
 
 }  // namespace strata::layers

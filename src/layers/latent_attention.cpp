@@ -147,6 +147,16 @@ IndexerSpec indexer_of(const LatentAttentionSpec& spec) {
           .rope_table = spec.rope_table};
 }
 
+ops::SparseAttentionAttrs sparse_attrs(const Context& context, const LatentAttentionSpec& spec,
+                                       const Heads& heads, bool mass) {
+  return {.head_dim = heads.attrs.head_dim(),
+          .value_dim = heads.attrs.value_dim,
+          .sequence_length = context.rows.length,
+          .kv_length = context.rows.length,
+          .scale = spec.scale,
+          .mass = mass};
+}
+
 // Attention over sequences, to the keys that have been chosen. `scores`: of the block's own indexer, if it has one.
 ValueId attend_to_chosen(Context& context, const LatentAttentionSpec& spec, const Heads& heads,
                          const Indexed* scores, [[maybe_unused]] ops::GreatestScores* greatest) {
@@ -156,12 +166,7 @@ ValueId attend_to_chosen(Context& context, const LatentAttentionSpec& spec, cons
   const auto attended = graph::add<ops::SparseAttention>(
       graph,
       {.q = heads.q, .kv = keys_values_of(context, spec, heads.latents, heads.attrs), .chosen = chosen},
-      {.head_dim = heads.attrs.head_dim(),
-       .value_dim = heads.attrs.value_dim,
-       .sequence_length = context.rows.length,
-       .kv_length = context.rows.length,
-       .scale = spec.scale,
-       .mass = learns});
+      sparse_attrs(context, spec, heads, learns));
   if (learns) add_indexer_loss(context, indexer_of(spec), *scores, {.chosen = chosen, .mass = attended.mass});
   return attended.out;
 }
@@ -185,12 +190,16 @@ ValueId attend_and_teach(Context& context, const LatentAttentionSpec& spec, cons
         graph::add<ops::LatentHeads>(graph, {.q = heads.q, .kv = kv, .rotated = rotated}, heads.attrs).qkv;
     attended = ops::attended(graph, qkv, kv_begin, options);
   }
-  add_indexer_loss(context, indexer_of(spec), scores,
-                   {.q = heads.q,
-                    .kv = keys_values,
-                    .lse = attended.lse,
-                    .head_dim = heads.attrs.head_dim(),
-                    .scale = spec.scale});
+  const MainAttention main{.q = heads.q,
+                           .kv = keys_values,
+                           .lse = attended.lse,
+                           .head_dim = heads.attrs.head_dim(),
+                           .scale = spec.scale};
+  add_indexer_loss(context, indexer_of(spec), scores, main);
+  const auto chosen = graph::add<ops::SparseAttention>(
+      graph, {.q = heads.q, .kv = keys_values, .chosen = chosen_keys(context, indexer_of(spec), scores)},
+      sparse_attrs(context, spec, heads, false));
+  add_indexer_share(context, chosen.lse, main, spec.heads);
   return attended.out;
 }
 

@@ -2,6 +2,7 @@
 // tensors. Adding a family is one file with one function of each, and its line in models/families.h.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -179,6 +180,12 @@ struct ModelConfig {
   bool has_own_indexer(int64_t layer) const {
     return layer >= static_cast<int64_t>(without_indexer.size()) ||
            !without_indexer[static_cast<size_t>(layer)];
+  }
+  // Layers that do, further tokens' too.
+  int64_t indexers() const {
+    return indexer
+               ? layers + predict_layers - std::count(without_indexer.begin(), without_indexer.end(), true)
+               : 0;
   }
   // Whether some layers keep a state from token to token in place of keys and values.
   bool has_states() const { return delta || state_space || short_convolution; }

@@ -8,6 +8,7 @@
 #include "ops/attention/attention.h"
 #include "ops/capacity/capacity.h"
 #include "ops/causal_convolution/causal_convolution.h"
+#include "ops/chosen_share/chosen_share.h"
 #include "ops/clamp/clamp.h"
 #include "ops/constant/constant.h"
 #include "ops/context_attention/context_attention.h"
@@ -130,6 +131,7 @@ std::span<const CatalogueEntry> catalogue() {
         entry<Rope>(),
         entry<ShareHeads>(),
         entry<ShareHeadsGrad>(),
+        entry<ChosenShare>(),
         entry<Copy>(),
         entry<TakePart>(),
         entry<TakePartGrad>(),

@@ -24,7 +24,7 @@ struct RankReport {
   double loss_sum = 0;
   double tokens = 0;                                   // valid targets
   double balance_loss_sum = 0, router_z_loss_sum = 0;  // models with experts
-  double indexer_loss_sum = 0;                         // models with an indexer
+  double indexer_loss_sum = 0, indexer_share_sum = 0;  // models with an indexer
   double mtp_loss = 0;                                 // this rank's contribution
   double compute_seconds = 0;                          // of the step, excluding waits for other ranks
   double data_wait_seconds = 0;

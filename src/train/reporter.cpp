@@ -162,6 +162,7 @@ void RunReporter::step(const StepRecord& record) {
   fields.push_back({"memory_bytes", memory});
   if (record.mtp_loss) fields.push_back({"mtp_loss", *record.mtp_loss});
   if (record.indexer_loss) fields.push_back({"indexer_loss", *record.indexer_loss});
+  if (record.indexer_share) fields.push_back({"indexer_share", *record.indexer_share});
   if (record.experts && record.loss) {  // router metrics need targets
     fields.push_back({"balance_loss", record.balance_loss});
     fields.push_back({"router_z_loss", record.router_z_loss});

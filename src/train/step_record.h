@@ -41,7 +41,9 @@ struct StepRecord {
   // Models with experts; the losses include their coefficients and are summed over layers.
   std::optional<ExpertLoad> experts;
   double balance_loss = 0, router_z_loss = 0;
-  std::optional<double> indexer_loss;        // models with an indexer; summed over layers
+  // Models with an indexer: its loss, summed over layers; in a warm-up the share of attention that the keys hold which it
+  // would choose, a mean over layers.
+  std::optional<double> indexer_loss, indexer_share;
   std::optional<AttentionScores> scores;     // with optimizer.muon.qk_clip
   std::optional<double> mtp_loss;            // models that predict further tokens; unweighted
   std::string weights_digest;                // after the update

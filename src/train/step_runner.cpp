@@ -32,6 +32,7 @@ StepRunner::StepRunner(const RunInputs& inputs, program::Executor& executor, con
       balance_loss_sum_(executor, config::kTrainProgram, MetricKind::kBalanceLossSum),
       router_z_loss_sum_(executor, config::kTrainProgram, MetricKind::kRouterZLossSum),
       indexer_loss_sum_(executor, config::kTrainProgram, MetricKind::kIndexerLossSum),
+      indexer_share_sum_(executor, config::kTrainProgram, MetricKind::kIndexerShareSum),
       experts_(executor, config::kTrainProgram),
       statistics_(std::in_place, executor, config::kTrainProgram) {
   for (int32_t k = 1; k <= inputs.model.predict_layers; ++k)
@@ -242,6 +243,7 @@ RankReport StepRunner::report(const StepRecord& record) {
                   .balance_loss_sum = balance_loss_sum_.read_reported<double>(),
                   .router_z_loss_sum = router_z_loss_sum_.read_reported<double>(),
                   .indexer_loss_sum = indexer_loss_sum_.read_reported<double>(),
+                  .indexer_share_sum = indexer_share_sum_.read_reported<double>(),
                   .compute_seconds = record.step_seconds,
                   .data_wait_seconds = record.data_wait_seconds};
   for (size_t k = 0; k < further_.size(); ++k) {
@@ -265,13 +267,14 @@ RankReport StepRunner::report(const StepRecord& record) {
 
 void StepRunner::take(const std::vector<RankReport>& all, StepRecord& record) {
   std::vector<uint64_t> digests;
-  double sum = 0, tokens = 0, further = 0, indexers = 0;
+  double sum = 0, tokens = 0, further = 0, indexers = 0, shares = 0;
   for (const RankReport& one : all) {
     sum += one.loss_sum;
     tokens += one.tokens;
     record.balance_loss += one.balance_loss_sum;
     record.router_z_loss += one.router_z_loss_sum;
     indexers += one.indexer_loss_sum;
+    shares += one.indexer_share_sum;
     further += one.mtp_loss;
     digests.push_back(one.is_first_with_weights != 0 ? one.weights.joined() : 0);
   }
@@ -279,6 +282,7 @@ void StepRunner::take(const std::vector<RankReport>& all, StepRecord& record) {
     record.balance_loss /= tokens;
     record.router_z_loss /= tokens;
     if (inputs_.model.indexer) record.indexer_loss = indexers / tokens;
+    if (shares > 0) record.indexer_share = shares / tokens / static_cast<double>(inputs_.model.indexers());
     record.loss = sum / tokens;
   }
   if (layers_with_terms() > 0) record.mtp_loss = further;

@@ -104,7 +104,7 @@ class StepRunner {
   size_t program_ = config::
       kTrainProgram;  // of the last step, kNoProgram if its packed weights are old; all have the metrics in the same places
   program::Metric loss_sum_, token_count_, grad_norm_, param_norm_, score_clip_, balance_loss_sum_,
-      router_z_loss_sum_, indexer_loss_sum_;
+      router_z_loss_sum_, indexer_loss_sum_, indexer_share_sum_;
   std::vector<program::Metric> further_;  // sums of the losses of further tokens
   ExpertWatch experts_;
   Injector* injector_ = nullptr;

@@ -9,6 +9,7 @@
 #include "ops/attention/attention.h"
 #include "ops/capacity/capacity.h"
 #include "ops/causal_convolution/causal_convolution.h"
+#include "ops/chosen_share/chosen_share.h"
 #include "ops/clamp/clamp.h"
 #include "ops/constant/constant.h"
 #include "ops/context_attention/context_attention.h"
@@ -119,6 +120,7 @@ std::span<const Binding> cpu_bindings() {
         row<ops::Rope>(Cpu{}),
         row<ops::ShareHeads>(Cpu{}),
         row<ops::ShareHeadsGrad>(Cpu{}),
+        row<ops::ChosenShare>(Cpu{}),
         row<ops::Copy>(Cpu{}),
         row<ops::TakePart>(Cpu{}),
         row<ops::TakePartGrad>(Cpu{}),

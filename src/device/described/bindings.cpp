@@ -11,6 +11,7 @@
 #include "ops/attention/attention.h"
 #include "ops/capacity/capacity.h"
 #include "ops/causal_convolution/causal_convolution.h"
+#include "ops/chosen_share/chosen_share.h"
 #include "ops/clamp/clamp.h"
 #include "ops/constant/constant.h"
 #include "ops/context_attention/context_attention.h"
@@ -228,6 +229,7 @@ std::span<const Binding> described_bindings() {
         described<ops::Rope>(no_scratch),
         described<ops::ShareHeads>(no_scratch),
         described<ops::ShareHeadsGrad>(no_scratch),
+        described<ops::ChosenShare>(no_scratch),
         described<ops::Copy>(no_scratch),
         described<ops::TakePart>(no_scratch),
         described<ops::TakePartGrad>(no_scratch),
