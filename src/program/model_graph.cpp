@@ -225,6 +225,7 @@ ModelGraph build_graph(const Request& request, const CompileOptions& options) {
   if (options.pipeline != nullptr) ranges = layer_ranges_of(*options.pipeline);
   const bool trains = request.kind == Kind::kTrain;
   const bool warms_up = trains && options.indexer == layers::Settings::Indexer::kDense;
+  const double score_limit = trains && !warms_up ? options.score_limit : 0;  // frozen weights are not clipped
   layers::Context context{
       .graph = graph,
       .mode = mode,
@@ -247,7 +248,7 @@ ModelGraph build_graph(const Request& request, const CompileOptions& options) {
                    .indexer = options.indexer,
                    .trains_indexer = trains && options.model.indexer.has_value(),
                    .expert_layout = options.experts,
-                   .score_limit = trains ? options.score_limit : 0,
+                   .score_limit = score_limit,
                    .predicts = trains},
       .stages = options.pipeline != nullptr ? &ranges : nullptr,
       .words = options.words};
@@ -293,7 +294,7 @@ ModelGraph build_graph(const Request& request, const CompileOptions& options) {
     sum_router_counts(graph);
     STRATA_CHECK(options.rule_of != nullptr, "a training program needs the optimizer's rules");
     model.states = optim::add_update(graph, losses.token_count, graph.metric(graph::MetricKind::kLossSum),
-                                     options.rule_of, loss_scale, options.score_limit)
+                                     options.rule_of, loss_scale, score_limit)
                        .states;
   } else if (options.pipeline != nullptr) {
     model.messages = StageBuilder(graph, *options.pipeline, ranges).forward();
