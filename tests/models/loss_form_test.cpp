@@ -31,10 +31,12 @@ graph::Graph graph_of(const Setting& setting, LossForm form) {
   layers::Context context{
       .graph = graph,
       .rows = {.length = kLength, .sequences = kSequences, .encoder_length = source ? kLength : 0},
-      .settings = {.activations = setting.activations}};
+      .settings = {.activations = setting.activations,
+                   .trains_indexer = setting.trains && setting.model.indexer.has_value()}};
   layers::add_batch(context);
   const Hidden hidden = setting.model.family->build(setting.model, context);
-  const Losses losses = add_losses(context, hidden, !setting.trains, form);
+  Losses losses = add_losses(context, hidden, !setting.trains, form);
+  for (const ValueId sum : context.results.losses) losses.all.push_back({.sum = sum, .in_main_terms = true});
   if (setting.trains) graph::differentiate(graph, losses.all);
   return graph;
 }

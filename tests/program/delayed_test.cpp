@@ -220,7 +220,8 @@ TEST_P(DelayedOnAMesh, HasTheHistoriesOfOneRank) {
       if (steps == 1 && sums_alike) {
         EXPECT_EQ(found.values, wanted.values) << name;
       } else {
-        expect_near(found, wanted, 0.05, name);
+        // Sums in another order may round to the next code, and codes of e5m2 are up to a quarter apart.
+        expect_near(found, wanted, 0.15, name);
       }
     }
   }
