@@ -88,8 +88,8 @@ HWY_INLINE void dots(const float* x, const float* const* rows, int64_t count, in
 
 // sums += Σ_i weights[i] · rows[i], of kVectors vectors of columns.
 template <int kVectors>
-HWY_INLINE void add_columns(float* HWY_RESTRICT sums, const float* HWY_RESTRICT weights,
-                            const float* const* rows, int64_t first, int64_t count) {
+HWY_INLINE void add_columns(float* HWY_RESTRICT sums, const float* HWY_RESTRICT weights, const float* const* rows,
+                            int64_t first, int64_t count) {
   Vector sum[kVectors];
 #pragma GCC unroll 12
   for (int v = 0; v < kVectors; ++v) sum[v] = at(sums + v * kLanes);
@@ -103,19 +103,12 @@ HWY_INLINE void add_columns(float* HWY_RESTRICT sums, const float* HWY_RESTRICT 
   for (int v = 0; v < kVectors; ++v) put(sums + v * kLanes, sum[v]);
 }
 // Of n columns, whole vectors.
-HWY_INLINE void add_rows(float* sums, const float* weights, const float* const* rows, int64_t count,
-                         int64_t n) {
+HWY_INLINE void add_rows(float* sums, const float* weights, const float* const* rows, int64_t count, int64_t n) {
   int64_t c = 0;
   for (; c + 12 * kLanes <= n; c += 12 * kLanes) add_columns<12>(sums + c, weights, rows, c, count);
   for (; c + 8 * kLanes <= n; c += 8 * kLanes) add_columns<8>(sums + c, weights, rows, c, count);
   for (; c + 4 * kLanes <= n; c += 4 * kLanes) add_columns<4>(sums + c, weights, rows, c, count);
   for (; c < n; c += kLanes) add_columns<1>(sums + c, weights, rows, c, count);
-}
-
-// row += factor · x, n columns, whole vectors.
-HWY_INLINE void add_row(float* HWY_RESTRICT row, const float* HWY_RESTRICT x, float factor, int64_t n) {
-  const Vector f = hn::Set(F32(), factor);
-  for (int64_t c = 0; c < n; c += kLanes) put(row + c, hn::MulAdd(f, at(x + c), at(row + c)));
 }
 
 // A tile of keys, [first, first + keys).
@@ -128,6 +121,7 @@ HWY_INLINE Tile next_tile(const Call& call, int64_t first_row, int64_t rows, con
   int64_t key = call.shape.kv_len;
   for (int64_t r = 0; r < rows; ++r)
     if (from[r] < lengths[r]) key = std::min<int64_t>(key, call.chosen(first_row + r)[from[r]]);
+  if (key == call.shape.kv_len) return {};
   const int64_t first = key / kTileKeys * kTileKeys;
   return {first, std::min(kTileKeys, call.shape.kv_len - first)};
 }
@@ -142,8 +136,7 @@ struct Visit {
                    int64_t stride)
       : begin(from), end(from) {
     const auto last = static_cast<int32_t>(tile.first + tile.keys);
-    for (; end < length && chosen[end] < last; ++end)
-      rows[end - begin] = keys + (chosen[end] - tile.first) * stride;
+    for (; end < length && chosen[end] < last; ++end) rows[end - begin] = keys + (chosen[end] - tile.first) * stride;
     for (int i = 0; i < 3; ++i) rows[end - begin + i] = keys;
   }
 };
@@ -186,20 +179,19 @@ HWY_ATTR void forward(const Call& call, int64_t task, void* memory) {
   for (int64_t kv_head = 0; kv_head < s.kv_heads; ++kv_head) {
     const int64_t head = kv_head * group;
     for (int64_t r = 0; r < rows; ++r)
-      simd::pack_rows(w.q + r * group * key_stride, key_stride, call.in.q, s.dtype,
-                      call.q_offset(first + r, head), s.head_dim, group, group, s.head_dim, s.scale * kLog2e);
+      simd::pack_rows(w.q + r * group * key_stride, key_stride, call.in.q, s.dtype, call.q_offset(first + r, head),
+                      s.head_dim, group, group, s.head_dim, s.scale * kLog2e);
     std::fill_n(w.at, rows, 0);
     for (Tile tile = next_tile(call, first, rows, w.at, w.lengths); tile.keys > 0;
          tile = next_tile(call, first, rows, w.at, w.lengths)) {
       simd::pack_rows(w.keys, key_stride, call.in.k, s.dtype,
-                      call.kv_base(sequence) + tile.first * s.k_stride + kv_head * s.head_dim, s.k_stride,
-                      tile.keys, tile.keys, s.head_dim, 1.0f);
+                      call.kv_base(sequence) + tile.first * s.k_stride + kv_head * s.head_dim, s.k_stride, tile.keys,
+                      tile.keys, s.head_dim, 1.0f);
       for (int64_t r = 0; r < rows; ++r) {
         const Visit visit(call.chosen(first + r), w.at[r], w.lengths[r], tile, w.keys, key_stride);
         if (visit.count() == 0) continue;
         for (int64_t g = r * group; g < (r + 1) * group; ++g)
-          dots(w.q + g * key_stride, visit.rows, visit.count(), keys,
-               w.scores + g * w.score_stride + visit.begin);
+          dots(w.q + g * key_stride, visit.rows, visit.count(), keys, w.scores + g * w.score_stride + visit.begin);
         w.at[r] = visit.end;
       }
     }
@@ -228,8 +220,8 @@ HWY_ATTR void forward(const Call& call, int64_t task, void* memory) {
         const Visit visit(call.chosen(first + r), w.at[r], w.lengths[r], tile, w.keys, value_stride);
         if (visit.count() == 0) continue;
         for (int64_t g = r * group; g < (r + 1) * group; ++g)
-          add_rows(w.sums + g * value_stride, w.scores + g * w.score_stride + visit.begin, visit.rows,
-                   visit.count(), values);
+          add_rows(w.sums + g * value_stride, w.scores + g * w.score_stride + visit.begin, visit.rows, visit.count(),
+                   values);
         w.at[r] = visit.end;
       }
     }
@@ -254,31 +246,52 @@ HWY_INLINE float dot_of(const T* a, const T* b, int64_t n) {
   return total;
 }
 
-// One row of one head and its keys of a tile.
-struct Pairs {
-  const Visit &keys, &values;
+// A row of a block, of one head.
+struct BlockRow {
+  int32_t row;
   const float *query, *dout;
   float lse, delta;
-  float *dq, *dkeys, *dvalues;  // of the tile
+  float* dq;
 };
-HWY_INLINE void add_gradients(const Pairs& at_row, const BackwardScratch& w, int64_t keys, int64_t values) {
+// Adds to the gradient of the row's query, and its keys to the pairs.
+HWY_INLINE void add_row_pairs(const BlockRow& row, const Visit& visit, const int32_t* chosen, const Tile& tile,
+                              const float* const* value_rows, const BackwardScratch& w, int64_t keys, int64_t values) {
   const F32 d;
   HWY_ALIGN float p[kTileKeys + 16], ds[kTileKeys + 16];
-  const int64_t n = at_row.keys.count();
-  dots(at_row.query, at_row.keys.rows, n, keys, p);
-  dots(at_row.dout, at_row.values.rows, n, values, ds);
+  const int64_t n = visit.count();
+  dots(row.query, visit.rows, n, keys, p);
+  dots(row.dout, value_rows, n, values, ds);
   std::fill(p + n, p + align_up(n, 16), 0.0f);
   std::fill(ds + n, ds + align_up(n, 16), 0.0f);
-  const Vector lse = hn::Set(d, at_row.lse), delta = hn::Set(d, at_row.delta);
+  const Vector lse = hn::Set(d, row.lse), delta = hn::Set(d, row.delta);
   for (int64_t j = 0; j < n; j += kLanes) {
     const Vector weight = simd::exp2(hn::Sub(at(p + j), lse));
     put(p + j, weight);
     put(ds + j, hn::Mul(weight, hn::Sub(at(ds + j), delta)));
   }
-  add_rows(at_row.dq, ds, at_row.keys.rows, n, keys);
+  add_rows(row.dq, ds, visit.rows, n, keys);
   for (int64_t j = 0; j < n; ++j) {
-    add_row(at_row.dkeys + (at_row.keys.rows[j] - w.keys), at_row.query, ds[j], keys);
-    add_row(at_row.dvalues + (at_row.values.rows[j] - w.values), at_row.dout, p[j], values);
+    const int64_t key = chosen[visit.begin + j] - tile.first, pair = key * kBlockRows + w.pairs[key]++;
+    w.pair_rows[pair] = row.row;
+    w.p[pair] = p[j];
+    w.ds[pair] = ds[j];
+  }
+}
+
+// Adds the pairs to the gradients of the tile's keys and values.
+HWY_INLINE void add_key_pairs(const Tile& tile, const BackwardScratch& w, int64_t keys, int64_t values,
+                              int64_t key_stride, int64_t value_stride) {
+  const float *queries[kBlockRows], *douts[kBlockRows];
+  for (int64_t key = 0; key < tile.keys; ++key) {
+    const int32_t n = w.pairs[key];
+    if (n == 0) continue;
+    const int64_t first = key * kBlockRows;
+    for (int32_t i = 0; i < n; ++i) {
+      queries[i] = w.queries + w.pair_rows[first + i] * key_stride;
+      douts[i] = w.dout + w.pair_rows[first + i] * value_stride;
+    }
+    add_rows(w.dkeys + key * key_stride, w.ds + first, queries, n, keys);
+    add_rows(w.dvalues + key * value_stride, w.p + first, douts, n, values);
   }
 }
 
@@ -310,42 +323,48 @@ HWY_ATTR void backward(const Call& call, int64_t task, void* memory) {
     tile.keys = std::min(kTileKeys, s.kv_len - tile.first);
     const int64_t k_offset = call.kv_base(sequence) + tile.first * s.k_stride + kv_head * s.head_dim,
                   v_offset = call.kv_base(sequence) + tile.first * s.v_stride + kv_head * s.value_dim;
-    simd::pack_rows(w.keys, key_stride, call.in.k, s.dtype, k_offset, s.k_stride, tile.keys, tile.keys,
-                    s.head_dim, 1.0f);
+    simd::pack_rows(w.keys, key_stride, call.in.k, s.dtype, k_offset, s.k_stride, tile.keys, tile.keys, s.head_dim,
+                    1.0f);
     simd::pack_rows(w.values, value_stride, call.in.v, s.dtype, v_offset, s.v_stride, tile.keys, tile.keys,
                     s.value_dim, 1.0f);
     std::fill_n(w.dkeys, kTileKeys * key_stride, 0.0f);
     std::fill_n(w.dvalues, kTileKeys * value_stride, 0.0f);
-    for (int64_t r = 0; r < s.q_len; ++r) {
-      const int32_t* const chosen = call.chosen(first + r);
-      if (w.at[r] == w.lengths[r] || chosen[w.at[r]] >= tile.first + tile.keys) continue;
-      const Visit of_keys(chosen, w.at[r], w.lengths[r], tile, w.keys, key_stride),
-          of_values(chosen, w.at[r], w.lengths[r], tile, w.values, value_stride);
-      w.at[r] = of_keys.end;
-      for (int64_t g = 0; g < group; ++g) {
-        const int64_t head = kv_head * group + g, index = g * s.q_len + r;
-        simd::pack_rows(w.query, keys, call.in.q, s.dtype, call.q_offset(first + r, head), s.q_stride, 1, 1,
-                        s.head_dim, s.scale * kLog2e);
-        simd::pack_rows(w.dout, values, call.dout, s.dtype, call.out_offset(first + r, head), s.value_dim, 1,
-                        1, s.value_dim, 1.0f);
-        add_gradients({.keys = of_keys,
-                       .values = of_values,
-                       .query = w.query,
-                       .dout = w.dout,
-                       .lse = w.lse[index],
-                       .delta = w.delta[index],
-                       .dq = w.dq + index * keys,
-                       .dkeys = w.dkeys,
-                       .dvalues = w.dvalues},
-                      w, keys, values);
+    const auto last = static_cast<int32_t>(tile.first + tile.keys);
+    for (int64_t begin = 0; begin < s.q_len; begin += kBlockRows) {
+      const int64_t end = std::min(begin + kBlockRows, s.q_len);
+      bool any = false;
+      for (int64_t g = 0; g < group && (g == 0 || any); ++g) {
+        const int64_t head = kv_head * group + g;
+        std::fill_n(w.pairs, kTileKeys, 0);
+        for (int64_t r = begin; r < end; ++r) {
+          const int32_t* const chosen = call.chosen(first + r);
+          if (w.at[r] == w.lengths[r] || chosen[w.at[r]] >= last) continue;
+          any = true;
+          const Visit visit(chosen, w.at[r], w.lengths[r], tile, w.keys, key_stride),
+              of_values(chosen, w.at[r], w.lengths[r], tile, w.values, value_stride);
+          const int64_t index = g * s.q_len + r;
+          float *const query = w.queries + (r - begin) * key_stride, *const dout = w.dout + (r - begin) * value_stride;
+          simd::pack_rows(query, key_stride, call.in.q, s.dtype, call.q_offset(first + r, head), s.q_stride, 1, 1,
+                          s.head_dim, s.scale * kLog2e);
+          simd::pack_rows(dout, value_stride, call.dout, s.dtype, call.out_offset(first + r, head), s.value_dim, 1, 1,
+                          s.value_dim, 1.0f);
+          add_row_pairs({.row = static_cast<int32_t>(r - begin),
+                         .query = query,
+                         .dout = dout,
+                         .lse = w.lse[index],
+                         .delta = w.delta[index],
+                         .dq = w.dq + index * keys},
+                        visit, chosen, tile, of_values.rows, w, keys, values);
+          if (g + 1 == group) w.at[r] = visit.end;
+        }
+        if (any) add_key_pairs(tile, w, keys, values, key_stride, value_stride);
       }
     }
     for (int64_t j = 0; j < tile.keys; ++j) {
       // Queries were scaled in units of log 2.
-      simd::unpack_row(call.to.dk, s.dtype, k_offset + j * s.k_stride, w.dkeys + j * key_stride, s.head_dim,
-                       kLn2);
-      simd::unpack_row(call.to.dv, s.dtype, v_offset + j * s.v_stride, w.dvalues + j * value_stride,
-                       s.value_dim, 1.0f);
+      simd::unpack_row(call.to.dk, s.dtype, k_offset + j * s.k_stride, w.dkeys + j * key_stride, s.head_dim, kLn2);
+      simd::unpack_row(call.to.dv, s.dtype, v_offset + j * s.v_stride, w.dvalues + j * value_stride, s.value_dim,
+                       1.0f);
     }
   }
   for (int64_t g = 0; g < group; ++g) {

@@ -14,6 +14,7 @@ using attention::padded_columns;
 using attention::tile_stride;
 
 inline constexpr int64_t kTileKeys = 128;  // of a packed tile
+inline constexpr int64_t kBlockRows = 64;  // of a block that adds to the gradients of a tile's keys together
 
 struct Call {
   const SparseAttentionShape& shape;
@@ -66,15 +67,23 @@ struct BackwardScratch {
         values(carver.take<float>(kTileKeys * tile_stride<float>(s.value_dim))),
         dkeys(carver.take<float>(kTileKeys * tile_stride<float>(s.head_dim))),
         dvalues(carver.take<float>(kTileKeys * tile_stride<float>(s.value_dim))),
-        query(carver.take<float>(padded_columns<float>(s.head_dim))),
-        dout(carver.take<float>(padded_columns<float>(s.value_dim))),
+        queries(carver.take<float>(kBlockRows * tile_stride<float>(s.head_dim))),
+        dout(carver.take<float>(kBlockRows * tile_stride<float>(s.value_dim))),
+        p(carver.take<float>(kTileKeys * kBlockRows)),
+        ds(carver.take<float>(kTileKeys * kBlockRows)),
+        pair_rows(carver.take<int32_t>(kTileKeys * kBlockRows)),
+        pairs(carver.take<int32_t>(kTileKeys)),
         dq(carver.take<float>(s.heads / s.kv_heads * s.q_len * padded_columns<float>(s.head_dim))),
         lse(carver.take<float>(s.heads / s.kv_heads * s.q_len)),
         delta(carver.take<float>(s.heads / s.kv_heads * s.q_len)),
         at(carver.take<int32_t>(s.q_len)),
         lengths(carver.take<int32_t>(s.q_len)) {}
   float *keys, *values, *dkeys, *dvalues;
-  float *query, *dout;  // of one row
+  float *queries, *dout;  // of a block of rows
+  // The pairs of each key with rows of the block: number, rows, weights and gradients of scores.
+  float *p, *ds;       // [keys, rows]
+  int32_t* pair_rows;  // [keys, rows]
+  int32_t* pairs;
   float* dq;            // [group, q_len, padded head_dim]
   float *lse, *delta;   // [group, q_len]; lse in units of log 2
   int32_t *at, *lengths;

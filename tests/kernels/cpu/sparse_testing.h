@@ -37,7 +37,7 @@ struct Problem {
   double coefficient = 0.7;
   Array q{DType::kF32, 0}, kv{DType::kF32, 0}, dout{DType::kF32, 0}, index_q{DType::kF32, 0},
       index_k{DType::kF32, 0}, weights{DType::kF32, 0};
-  std::vector<int32_t> kv_begin, targets;
+  std::vector<int32_t> kv_begin = {}, targets = {};
 
   int64_t kv_width() const { return n.kv_heads * (n.head_dim + n.value_dim); }
   int64_t k_width() const { return n.kv_heads * n.head_dim; }
