@@ -159,14 +159,18 @@ ops::SparseAttentionAttrs sparse_attrs(const Context& context, const LatentAtten
 
 // Attention over sequences, to the keys that have been chosen. `scores`: of the block's own indexer, if it has one.
 ValueId attend_to_chosen(Context& context, const LatentAttentionSpec& spec, const Heads& heads,
-                         const Indexed* scores, [[maybe_unused]] ops::GreatestScores* greatest) {
+                         const Indexed* scores, ops::GreatestScores* greatest) {
   Graph& graph = context.graph;
   const bool learns = scores != nullptr && context.settings.trains_indexer;
   const ValueId chosen = context.results.chosen;
+  ops::SparseAttentionAttrs attrs = sparse_attrs(context, spec, heads, learns);
+  attrs.greatest_parts =
+      ops::parts_of_greatest(graph, heads.q, options_of(context, spec, heads.attrs, greatest));
   const auto attended = graph::add<ops::SparseAttention>(
       graph,
       {.q = heads.q, .kv = keys_values_of(context, spec, heads.latents, heads.attrs), .chosen = chosen},
-      sparse_attrs(context, spec, heads, learns));
+      attrs);
+  ops::keep_greatest(graph, attended.greatest, greatest);
   if (learns) add_indexer_loss(context, indexer_of(spec), *scores, {.chosen = chosen, .mass = attended.mass});
   return attended.out;
 }

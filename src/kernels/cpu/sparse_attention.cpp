@@ -1,5 +1,7 @@
 #include "kernels/cpu/sparse_attention.h"
 
+#include <limits>
+
 #include "base/error.h"
 #include "kernels/cpu/sparse_attention_tasks.h"
 #include "kernels/cpu/worker_tasks.h"
@@ -12,6 +14,14 @@ int64_t sparse_task_rows(const SparseAttentionShape& s) {
   constexpr int64_t kMostRows = 128;
   const int64_t rows = std::max<int64_t>(1, kMostRows / (s.heads / s.kv_heads));
   return std::clamp<int64_t>(s.q_len, 1, rows);
+}
+
+// The greatest scores of all tasks are at the begin of the scratch.
+int64_t greatest_bytes(const SparseAttentionPlan& plan) {
+  if (!plan.shape.finds_greatest) return 0;
+  sparse::Carver carver(nullptr);
+  carver.take<float>(sparse::forward_tasks(plan.shape, plan.rows) * plan.shape.heads);
+  return carver.used();
 }
 
 }  // namespace
@@ -29,20 +39,37 @@ SparseAttentionPlan plan_sparse_attention(const SparseAttentionShape& shape,
   sparse::Carver forward(nullptr), backward(nullptr);
   sparse::ForwardScratch(forward, shape, plan.rows);
   sparse::BackwardScratch(backward, shape);
-  plan.forward_bytes = plan.threads * forward.used();
+  plan.forward_bytes = greatest_bytes(plan) + plan.threads * forward.used();
   plan.backward_bytes = plan.threads * backward.used();
   return plan;
 }
 
 void sparse_attention_forward(const SparseAttentionPlan& plan, void* out, float* lse, float* mass,
-                              const SparseAttentionInputs& in, void* scratch) {
-  if (plan.shape.q_len == 0) return;
-  const sparse::Call call{
-      .shape = plan.shape, .in = in, .rows = plan.rows, .out = out, .lse = lse, .mass = mass};
-  const int64_t bytes = plan.forward_bytes / plan.threads;
-  for_each_task(sparse::forward_tasks(call), plan.threads, [&](int64_t task, int64_t worker) {
-    sparse::forward_task(call, task, static_cast<std::byte*>(scratch) + worker * bytes);
+                              const SparseAttentionInputs& in, void* scratch,
+                              const GreatestScores& greatest) {
+  const SparseAttentionShape& s = plan.shape;
+  STRATA_CHECK(
+      (greatest.of_heads != nullptr) == s.finds_greatest,
+      "[sparse attention] the greatest scores of a shape that finds {}: expected them to be given together",
+      s.finds_greatest ? "them" : "none");
+  const int64_t tasks = s.q_len == 0 ? 0 : sparse::forward_tasks(s, plan.rows);
+  const sparse::Call call{.shape = s,
+                          .in = in,
+                          .rows = plan.rows,
+                          .out = out,
+                          .lse = lse,
+                          .mass = mass,
+                          .task_greatest = s.finds_greatest ? static_cast<float*>(scratch) : nullptr};
+  const int64_t first = greatest_bytes(plan), bytes = (plan.forward_bytes - first) / plan.threads;
+  for_each_task(tasks, plan.threads, [&](int64_t task, int64_t worker) {
+    sparse::forward_task(call, task, static_cast<std::byte*>(scratch) + first + worker * bytes);
   });
+  for (int64_t head = 0; s.finds_greatest && head < s.heads; ++head) {
+    float most = greatest.accumulate ? greatest.of_heads[head] : -std::numeric_limits<float>::infinity();
+    for (int64_t task = 0; task < tasks; ++task)
+      most = std::max(most, call.task_greatest[task * s.heads + head]);
+    greatest.of_heads[head] = most;
+  }
 }
 
 void sparse_attention_backward(const SparseAttentionPlan& plan, const SparseAttentionGradients& to,

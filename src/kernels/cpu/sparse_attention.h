@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "hardware/device_spec.h"
+#include "kernels/cpu/attention.h"
 #include "tensor/dtype.h"
 
 namespace strata::cpu {
@@ -26,6 +27,7 @@ struct SparseAttentionShape {
   DType dtype = DType::kF32;  // kF32, kBF16 or kF16: of q, k, v, out and their gradients
   int64_t q_stride = 0, k_stride = 0, v_stride = 0;  // between rows
   int64_t kv_batch_stride = 0;                       // between sequences in k, v, dk and dv
+  bool finds_greatest = false;                       // as AttentionShape
 };
 
 // Bytes of scratch for a number of threads; more threads than that do not take part in a call.
@@ -48,8 +50,10 @@ struct SparseAttentionInputs {
 // out: [sequences · q_len, heads · value_dim]. lse [sequences, heads, q_len] may be null. mass [sequences · q_len,
 // count] may be null: p summed over heads, 0 where nothing is chosen. A row without keys has out 0 and lse -inf.
 // Scratch is aligned to 64 bytes and keeps nothing between calls.
+// `greatest`: of the chosen keys, if the shape finds them.
 void sparse_attention_forward(const SparseAttentionPlan& plan, void* out, float* lse, float* mass,
-                              const SparseAttentionInputs& in, void* scratch);
+                              const SparseAttentionInputs& in, void* scratch,
+                              const GreatestScores& greatest = {});
 
 // Overwritten; keys that no row chose have gradient 0.
 struct SparseAttentionGradients {

@@ -22,6 +22,7 @@ struct Call {
   int64_t rows = 0;  // of a forward task
   void* out = nullptr;
   float *lse = nullptr, *mass = nullptr;
+  float* task_greatest = nullptr;  // [forward tasks, heads], if the shape finds greatest scores
   SparseAttentionGradients to = {};
   const void* dout = nullptr;
   const void* given_out = nullptr;
@@ -84,13 +85,13 @@ struct BackwardScratch {
   float *p, *ds;       // [keys, rows]
   int32_t* pair_rows;  // [keys, rows]
   int32_t* pairs;
-  float* dq;            // [group, q_len, padded head_dim]
-  float *lse, *delta;   // [group, q_len]; lse in units of log 2
+  float* dq;           // [group, q_len, padded head_dim]
+  float *lse, *delta;  // [group, q_len]; lse in units of log 2
   int32_t *at, *lengths;
 };
 
-inline int64_t forward_tasks(const Call& call) {
-  return call.shape.sequences * ceil_div(call.shape.q_len, call.rows);
+inline int64_t forward_tasks(const SparseAttentionShape& shape, int64_t rows) {
+  return shape.sequences * ceil_div(shape.q_len, rows);
 }
 // Tasks, compiled for every instruction set and dispatched at run time.
 void forward_task(const Call& call, int64_t task, void* memory);

@@ -85,7 +85,7 @@ void find_greatest_scores(const Attention& a, const Array& greatest) {
     double most = greatest.accumulate ? greatest.at(head) : -std::numeric_limits<double>::infinity();
     for (int64_t n = 0; n < a.sequences * a.length; ++n) {
       const Seen seen = a.seen(n);
-      for (int64_t j = seen.begin; j < seen.end; ++j) most = std::max(most, product(a, n, head, seen, j));
+      for (const int64_t j : keys_of(a, n, seen)) most = std::max(most, product(a, n, head, seen, j));
     }
     greatest.put(head, most);
   });

@@ -221,6 +221,15 @@ void cases<ops::SparseAttention>(Cases& to) {
     to.add<ops::SparseAttention>("sparse_attention" + one.name,
                                  {.q = one.q(), .kv = one.kv(), .chosen = one.rows.chosen()}, one.attrs(),
                                  {.ragged = one.rows.ragged});
+  {
+    const Sparse& one = sparse_forms().front();
+    ops::SparseAttentionAttrs attrs = one.attrs();
+    attrs.greatest_parts = 1;
+    for (const bool adds : {false, true})
+      to.add<ops::SparseAttention>(adds ? "sparse_attention_greatest_so_far" : "sparse_attention_greatest",
+                                   {.q = one.q(), .kv = one.kv(), .chosen = one.rows.chosen()}, attrs,
+                                   {.replicated_only = true, .adds = adds});
+  }
   to.time<ops::SparseAttention>({.q = timed_rows(), .kv = timed_sparse_keys(), .chosen = timed_chosen()},
                                 kTimedSparse);
 }

@@ -100,6 +100,8 @@ struct SparsePlan {
   explicit SparsePlan(const Bind<Op>& node) {
     const graph::Value &q = *node.in.q, &kv = *node.in.kv;
     const ops::SparseAttentionAttrs& attrs = node.attrs;
+    bool finds_greatest = false;
+    if constexpr (requires { node.out.greatest; }) finds_greatest = node.out.greatest.present();
     attention = cpu::plan_sparse_attention({.sequences = q.shape[0] / attrs.sequence_length,
                                             .q_len = attrs.sequence_length,
                                             .kv_len = attrs.kv_length,
@@ -113,7 +115,8 @@ struct SparsePlan {
                                             .q_stride = q.shape[1],
                                             .k_stride = kv.shape[1],
                                             .v_stride = kv.shape[1],
-                                            .kv_batch_stride = kv.shape[1] * attrs.kv_length},
+                                            .kv_batch_stride = kv.shape[1] * attrs.kv_length,
+                                            .finds_greatest = finds_greatest},
                                            node.device);
     k_bytes = kv.segments[0] * size_of(kv.dtype);
   }
@@ -129,9 +132,9 @@ template <>
 BoundKernel bind(Cpu, const Bind<ops::SparseAttention>& node) {
   const SparsePlan plan(node);
   return node.kernel(
-      [plan](const Operands<ops::SparseAttention>& at) {
+      [plan, adds = node.adds.greatest](const Operands<ops::SparseAttention>& at) {
         cpu::sparse_attention_forward(plan.attention, at.out.out, at.out.lse, at.out.mass, plan.inputs(at),
-                                      at.scratch);
+                                      at.scratch, {at.out.greatest, adds});
       },
       plan.attention.forward_bytes);
 }

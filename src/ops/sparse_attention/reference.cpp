@@ -112,6 +112,7 @@ template <>
 void compute(const Arrays<ops::SparseAttention>& at) {
   const Attention a = to_chosen(at);
   attend(a, at.out.out, at.out.lse);
+  find_greatest_scores(a, at.out.greatest);
   const Array &mass = at.out.mass, &chosen = at.in.chosen;
   if (!mass.present()) return;
   const int64_t count = chosen.shape[1];

@@ -21,6 +21,7 @@ void SparseAttentionAttrs::describe(graph::AttributeText& to) const {
   to("kv_length", kv_length);
   to("scale", scale);
   if (mass) to("mass", mass);
+  if (greatest_parts != 0) to("greatest_parts", greatest_parts);
 }
 
 void IndexerLossAttrs::describe(graph::AttributeText& to) const {
@@ -165,6 +166,7 @@ SparseAttentionAttrs localize_sparse(const View<Op>& node) {
   SparseAttentionAttrs attrs = node.attrs;
   if (node.graph.placement(node.in.q, Axis::kContext) == kS0)
     attrs.sequence_length /= node.graph.mesh().size(Axis::kContext);
+  attrs.greatest_parts = std::min<int64_t>(attrs.greatest_parts, 1);
   return attrs;
 }
 

@@ -61,7 +61,8 @@ struct SparseAttentionAttrs {
   int64_t sequence_length = 0;  // rows of a sequence that the operands have
   int64_t kv_length = 0;
   double scale = 1;
-  bool mass = false;  // whether to return it
+  bool mass = false;           // whether to return it
+  int64_t greatest_parts = 0;  // as AttentionAttrs
   int64_t size_of_value() const { return value_dim > 0 ? value_dim : head_dim; }
   bool operator==(const SparseAttentionAttrs&) const = default;
   void describe(graph::AttributeText& to) const;
@@ -82,7 +83,9 @@ struct SparseAttention {
     Of<Optional<F32>> mass =
         {};  // [N, count], probabilities summed over heads (a partial sum where ranks share
              // heads); 0 where nothing is chosen. No gradient
-    static constexpr std::string_view names = "out lse mass";
+    // As Scored::Out, over the chosen keys.
+    Of<Optional<F32>> greatest = {};
+    static constexpr std::string_view names = "out lse mass greatest";
   };
   using Attrs = SparseAttentionAttrs;
   static const graph::OpDef def;

@@ -15,32 +15,33 @@ namespace {
 using namespace sparse_testing;
 
 std::vector<Sizes> sizes_of_sparse() {
-  return {{},
-          {.document = 31},
-          {.count = 90},  // more than there are keys
-          {.sequences = 3, .rows = 1, .count = 2},
-          // Several tiles of keys and rows, one head of keys, whole vectors.
-          {.sequences = 1,
-           .rows = 270,
-           .count = 40,
-           .heads = 3,
-           .kv_heads = 1,
-           .head_dim = 32,
-           .value_dim = 48,
-           .index_heads = 5,
-           .index_size = 16,
-           .document = 140},
-          // A group of more heads than a task has rows.
-          {.sequences = 1, .rows = 20, .count = 7, .heads = 160, .kv_heads = 1, .head_dim = 3, .value_dim = 2},
-          {.sequences = 2,
-           .rows = 40,
-           .count = 5,
-           .heads = 1,
-           .kv_heads = 1,
-           .head_dim = 1,
-           .value_dim = 1,
-           .index_heads = 1,
-           .index_size = 1}};
+  return {
+      {},
+      {.document = 31},
+      {.count = 90},  // more than there are keys
+      {.sequences = 3, .rows = 1, .count = 2},
+      // Several tiles of keys and rows, one head of keys, whole vectors.
+      {.sequences = 1,
+       .rows = 270,
+       .count = 40,
+       .heads = 3,
+       .kv_heads = 1,
+       .head_dim = 32,
+       .value_dim = 48,
+       .index_heads = 5,
+       .index_size = 16,
+       .document = 140},
+      // A group of more heads than a task has rows.
+      {.sequences = 1, .rows = 20, .count = 7, .heads = 160, .kv_heads = 1, .head_dim = 3, .value_dim = 2},
+      {.sequences = 2,
+       .rows = 40,
+       .count = 5,
+       .heads = 1,
+       .kv_heads = 1,
+       .head_dim = 1,
+       .value_dim = 1,
+       .index_heads = 1,
+       .index_size = 1}};
 }
 
 void expect_attention(const Problem& p, const AttendedArrays& found, const Attended& wanted) {
@@ -103,7 +104,8 @@ std::function<double(int64_t, size_t)> masses_of_lse(const Problem& p, const Arr
       for (int64_t c = 0; c < n.head_dim; ++c)
         dot += p.q[(row * n.heads + head) * n.head_dim + c] *
                p.kv[key * p.kv_width() + head / (n.heads / n.kv_heads) * n.head_dim + c];
-      sum += std::exp(static_cast<double>(p.scale) * dot - lse[(sequence * n.heads + head) * n.rows + row % n.rows]);
+      sum += std::exp(static_cast<double>(p.scale) * dot -
+                      lse[(sequence * n.heads + head) * n.rows + row % n.rows]);
     }
     return sum;
   };
@@ -239,8 +241,7 @@ TEST(KeySelection, BreaksTiesByPlace) {
 
 // NaN is less than every score; infinities are not special.
 TEST(KeySelection, ChoosesNumbersBeforeNaN) {
-  Problem p = problem_of(
-      {.sequences = 1, .rows = 64, .count = 4, .index_heads = 1, .index_size = 1});
+  Problem p = problem_of({.sequences = 1, .rows = 64, .count = 4, .index_heads = 1, .index_size = 1});
   for (int64_t i = 0; i < 64; ++i) {
     p.index_q.set(i, 1);
     p.weights.set(i, 1);
@@ -282,7 +283,8 @@ TEST(SparseAttention, SameBitsForAnyThreads) {
   testing::expect_same_bits([&] {
     const std::vector<int32_t> chosen = chosen_keys(p, 3);
     const AttendedArrays attended = attention_of(p, chosen, 3);
-    const LossArrays of_chosen = loss_of(p, &chosen, attended.mass, 1, 3), of_all = loss_of(p, nullptr, lse, 1, 3);
+    const LossArrays of_chosen = loss_of(p, &chosen, attended.mass, 1, 3),
+                     of_all = loss_of(p, nullptr, lse, 1, 3);
     std::vector<std::byte> bytes;
     const auto append = [&](const void* from, size_t n) {
       bytes.insert(bytes.end(), static_cast<const std::byte*>(from), static_cast<const std::byte*>(from) + n);
@@ -290,8 +292,9 @@ TEST(SparseAttention, SameBitsForAnyThreads) {
     append(chosen.data(), chosen.size() * sizeof(int32_t));
     append(&of_chosen.loss, sizeof(double));
     append(&of_all.loss, sizeof(double));
-    for (const Array* of : {&attended.out, &attended.lse, &attended.mass, &attended.dq, &attended.dkv, &of_chosen.dq,
-                            &of_chosen.dk, &of_chosen.dweights, &of_all.dq, &of_all.dk, &of_all.dweights})
+    for (const Array* of :
+         {&attended.out, &attended.lse, &attended.mass, &attended.dq, &attended.dkv, &of_chosen.dq,
+          &of_chosen.dk, &of_chosen.dweights, &of_all.dq, &of_all.dk, &of_all.dweights})
       append(of->data(), of->bytes().size());
     return bytes;
   });
