@@ -118,6 +118,8 @@ inline models::ModelConfig small_model(const std::string& name) {
     model.indexer->heads = 3;
     model.indexer->dim = 6;
     model.indexer->count = 5;
+    // Small weights leave all keys nearly alike, to attention and to the indexer.
+    model.init_std = 0.2;
     // The second layer shares the first one's choice where the family has such layers.
     if (!model.without_indexer.empty()) model.without_indexer = {false, true};
   }

@@ -245,6 +245,7 @@ INSTANTIATE_TEST_SUITE_P(
                    layers::ContextKind::kUlysses},
         ClipLayout{"latents_ring2", Mesh::of(1, 1, 2, 1), 0, Recompute::kNone, "deepseek2-6m", true,
                    layers::ContextKind::kRing},
+        ClipLayout{"chosen_keys_context2_tensor2", Mesh::of(1, 1, 2, 2), 0, Recompute::kFull, "dsa-30m"},
         ClipLayout{"capped_scores_tensor2", Mesh::of(1, 1, 1, 2), 0, Recompute::kNone, "gemma2-2b"},
         ClipLayout{"hybrid_shard2", Mesh::of(1, 2, 1, 1), 1, Recompute::kSelective, "nemotron-h-30m"},
         ClipLayout{"parallel_mixers_tensor2", Mesh::of(1, 1, 1, 2), 0, Recompute::kNone, "falcon-h1-0.5b"}),
