@@ -88,8 +88,9 @@ struct Operands {
     dq = Arena(q.size());
     dkv = Arena(kv.size());
     out = Arena(dout.size());
-    scratch = Arena(std::max({sparse.forward_bytes, sparse.backward_bytes, selection.bytes, loss.forward_bytes,
-                              loss.backward_bytes, dense.forward_scratch_bytes, dense.backward_scratch_bytes}));
+    scratch =
+        Arena(std::max({sparse.forward_bytes, sparse.backward_bytes, selection.bytes, loss.forward_bytes,
+                        loss.backward_bytes, dense.forward_scratch_bytes, dense.backward_scratch_bytes}));
     weights.resize(static_cast<size_t>(rows * kIndexHeads));
     fill_normal(weights.data(), std::ssize(weights), 1.0f, RandomKey{1, 6});
     dweights = weights;
@@ -105,7 +106,9 @@ struct Operands {
     convert(arena.data(), dtype, values.data(), DType::kF32, n);
     return arena;
   }
-  IndexerInputs index() const { return {.q = index_q.data(), .k = index_k.data(), .weights = weights.data()}; }
+  IndexerInputs index() const {
+    return {.q = index_q.data(), .k = index_k.data(), .weights = weights.data()};
+  }
   SparseAttentionInputs inputs() const {
     return {.q = q.data(), .k = kv.data(), .v = kv.data() + k_bytes, .chosen = chosen.data()};
   }
@@ -115,8 +118,8 @@ struct Operands {
                              scratch.data());
   }
   void backward() {
-    sparse_attention_backward(sparse, {.dq = dq.data(), .dk = dkv.data(), .dv = dkv.data() + k_bytes}, dout.data(),
-                              out.data(), lse.data(), inputs(), scratch.data());
+    sparse_attention_backward(sparse, {.dq = dq.data(), .dk = dkv.data(), .dv = dkv.data() + k_bytes},
+                              dout.data(), out.data(), lse.data(), inputs(), scratch.data());
   }
   void run_dense() {
     const AttentionInputs in{.q = q.data(), .k = kv.data(), .v = kv.data() + k_bytes};
@@ -129,8 +132,8 @@ struct Operands {
         .rows = index(), .targets = targets.data(), .chosen = chosen.data(), .mass = mass.data()};
     double sum = 0;
     indexer_loss_forward(loss, &sum, in, false, scratch.data());
-    indexer_loss_backward(loss, {.dq = index_dq.data(), .dk = index_dk.data(), .dweights = dweights.data()}, 1.0f, in,
-                          scratch.data());
+    indexer_loss_backward(loss, {.dq = index_dq.data(), .dk = index_dk.data(), .dweights = dweights.data()},
+                          1.0f, in, scratch.data());
   }
 };
 

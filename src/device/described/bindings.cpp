@@ -104,8 +104,9 @@ int64_t chunk_states(const NodeView& node) {
 // [entries, capacity, D].
 int64_t scores_of_rows(const NodeView& node) {
   constexpr int64_t kRowsOfBlock = 64;
-  const int64_t keys = node.node.op == &ops::CachedSelectKeys::def ? node.in(3).shape[1]
-                                                                   : node.attrs<ops::IndexerAttrs>().kv_length;
+  const int64_t keys = node.node.op == &ops::CachedSelectKeys::def
+                           ? node.in(3).shape[1]
+                           : node.attrs<ops::IndexerAttrs>().kv_length;
   return kPartialSums * kRowsOfBlock * keys * size_of(DType::kF32);
 }
 // The iterate x, x xᵀ, and the polynomial of that.

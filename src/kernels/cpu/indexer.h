@@ -12,10 +12,10 @@ namespace strata::cpu {
 
 struct IndexerShape {
   int64_t sequences = 0;
-  int64_t q_len = 0;           // rows of a sequence
-  int64_t kv_len = 0;          // the most keys that a row may see
+  int64_t q_len = 0;            // rows of a sequence
+  int64_t kv_len = 0;           // the most keys that a row may see
   int64_t heads = 1, size = 0;  // of q; all heads share keys of `size` columns
-  int64_t count = 0;           // keys that are chosen
+  int64_t count = 0;            // keys that are chosen
   float scale = 1.0f;
   DType dtype = DType::kF32;    // kF32, kBF16 or kF16: of q and k and their gradients
   int64_t q_pieces = 1;         // as AttentionShape (attention.h)
@@ -45,7 +45,8 @@ inline SeenKeys seen_keys(const IndexerShape& s, const IndexerInputs& in, int64_
     place = in.q_start[sequence * s.q_pieces + i / piece] + i % piece;
   }
   const int64_t end = std::min(place + 1, s.kv_len);
-  const int64_t begin = in.kv_begin != nullptr ? std::max<int32_t>(0, in.kv_begin[sequence * s.q_len + i]) : 0;
+  const int64_t begin =
+      in.kv_begin != nullptr ? std::max<int32_t>(0, in.kv_begin[sequence * s.q_len + i]) : 0;
   return {std::min(begin, end), end};
 }
 

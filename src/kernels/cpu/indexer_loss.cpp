@@ -33,12 +33,13 @@ int64_t key_gradients_bytes(const LossCall& call) {
 }  // namespace
 
 IndexerLossPlan plan_indexer_loss(const IndexerLossShape& shape, const hardware::DeviceSpec& device) {
-  STRATA_CHECK(shape.rows.heads > 0 && shape.rows.size > 0 &&
-                   (shape.all_keys() ? shape.main_kv_heads > 0 && shape.main_heads % shape.main_kv_heads == 0
-                                     : shape.rows.count > 0),
-               "[indexer loss] {} heads of {} columns, {} keys, {} main heads of {}: expected sizes above 0 and whole "
-               "groups",
-               shape.rows.heads, shape.rows.size, shape.rows.count, shape.main_heads, shape.main_kv_heads);
+  STRATA_CHECK(
+      shape.rows.heads > 0 && shape.rows.size > 0 &&
+          (shape.all_keys() ? shape.main_kv_heads > 0 && shape.main_heads % shape.main_kv_heads == 0
+                            : shape.rows.count > 0),
+      "[indexer loss] {} heads of {} columns, {} keys, {} main heads of {}: expected sizes above 0 and whole "
+      "groups",
+      shape.rows.heads, shape.rows.size, shape.rows.count, shape.main_heads, shape.main_kv_heads);
   IndexerLossPlan plan{.shape = shape, .threads = std::max(1, device.threads)};
   const IndexerLossInputs none;
   const LossCall call{.shape = plan.shape, .in = none, .parts = indexer::parts_of_sequence(shape.rows)};
@@ -47,8 +48,8 @@ IndexerLossPlan plan_indexer_loss(const IndexerLossShape& shape, const hardware:
   return plan;
 }
 
-void indexer_loss_forward(const IndexerLossPlan& plan, double* sum, const IndexerLossInputs& in, bool accumulate,
-                          void* scratch) {
+void indexer_loss_forward(const IndexerLossPlan& plan, double* sum, const IndexerLossInputs& in,
+                          bool accumulate, void* scratch) {
   auto* const sums = static_cast<double*>(scratch);
   const LossCall call{.shape = plan.shape, .in = in, .sums = sums};
   auto* const memory = static_cast<std::byte*>(scratch) + sums_bytes(plan.shape);

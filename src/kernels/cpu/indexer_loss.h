@@ -42,8 +42,8 @@ struct IndexerLossInputs {
 };
 
 // Scratch is aligned to 64 bytes and keeps nothing between calls. *sum is added to if `accumulate`.
-void indexer_loss_forward(const IndexerLossPlan& plan, double* sum, const IndexerLossInputs& in, bool accumulate,
-                          void* scratch);
+void indexer_loss_forward(const IndexerLossPlan& plan, double* sum, const IndexerLossInputs& in,
+                          bool accumulate, void* scratch);
 
 // Of seed · loss; overwritten.
 struct IndexerLossGradients {

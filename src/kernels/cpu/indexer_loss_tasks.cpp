@@ -96,13 +96,14 @@ HWY_INLINE void add_masses(const LossCall& call, const Block& block, const Seen&
                            const AllKeysScratch& w) {
   const F32 d;
   const IndexerLossShape& shape = call.shape;
-  const int64_t size = shape.main_dim, stride = tile_stride<float>(size), group = shape.main_heads / shape.main_kv_heads;
+  const int64_t size = shape.main_dim, stride = tile_stride<float>(size),
+                group = shape.main_heads / shape.main_kv_heads;
   for (int64_t r = 0; r < kLossRows; ++r) std::fill_n(w.mass + r * w.score_stride, w.score_stride, 0.0f);
   HWY_ALIGN float scores[kTile * kPanel];
   for (int64_t head = 0; head < shape.main_heads; ++head) {
     tiles::pack_rows(w.main_q, stride, call.in.main_q, shape.rows.dtype,
-                     (block.first * shape.main_heads + head) * size, shape.main_heads * size, block.rows, kLossRows,
-                     size, shape.main_scale * kLog2e);
+                     (block.first * shape.main_heads + head) * size, shape.main_heads * size, block.rows,
+                     kLossRows, size, shape.main_scale * kLog2e);
     const float* const lse =
         call.in.main_lse + (block.sequence * shape.main_heads + head) * shape.rows.q_len + block.in_sequence;
     for (int64_t key = base; key < seen.end; key += kKeys) {
@@ -115,8 +116,8 @@ HWY_INLINE void add_masses(const LossCall& call, const Block& block, const Seen&
         const SeenKeys of_tile = seen.of_tile(row);
         for (int64_t j = 0; j < keys; j += kPanel) {
           if (key + j >= of_tile.end || key + j + kPanel <= of_tile.begin) continue;
-          tile_product<2, false, Start::kZero>(size, w.main_q + row * stride, stride, w.keys_t + j * size, kPanel,
-                                               scores, kPanel, nullptr);
+          tile_product<2, false, Start::kZero>(size, w.main_q + row * stride, stride, w.keys_t + j * size,
+                                               kPanel, scores, kPanel, nullptr);
           for (int64_t m = 0; m < std::min(kTile, block.rows - row); ++m) {
             if (seen.keys[row + m].count() == 0) continue;
             const Vector of_row = hn::Set(d, lse[row + m] * kLog2e);
@@ -138,19 +139,22 @@ HWY_INLINE void load_block(const LossCall& call, const Block& block, const Seen&
   const int64_t row_stride = tile_stride<float>(s.size);
   for (int64_t h = 0; h < s.heads; ++h)
     tiles::pack_rows(w.q + h * w.head_stride, row_stride, call.in.rows.q, s.dtype,
-                     (block.first * s.heads + h) * s.size, s.heads * s.size, block.rows, kLossRows, s.size, 1.0f);
+                     (block.first * s.heads + h) * s.size, s.heads * s.size, block.rows, kLossRows, s.size,
+                     1.0f);
   for (int64_t i = 0; i < kLossRows * s.heads; ++i)
-    w.weights[i] = i < block.rows * s.heads ? s.scale * call.in.rows.weights[block.first * s.heads + i] : 0.0f;
+    w.weights[i] =
+        i < block.rows * s.heads ? s.scale * call.in.rows.weights[block.first * s.heads + i] : 0.0f;
   for (int64_t key = base; key < seen.end; key += kKeys) {
     const int64_t keys = std::min(kKeys, seen.end - key);
-    tiles::pack_transposed(w.keys_t, call.in.rows.k, s.dtype, block.sequence * s.kv_batch_stride + key * s.size,
-                           s.size, keys, s.size);
+    tiles::pack_transposed(w.keys_t, call.in.rows.k, s.dtype,
+                           block.sequence * s.kv_batch_stride + key * s.size, s.size, keys, s.size);
     for (int64_t row = 0; row < block.rows; row += kTile) {
       const SeenKeys of_tile = seen.of_tile(row);
       for (int64_t j = 0; j < keys; j += kPanel) {
         if (key + j >= of_tile.end || key + j + kPanel <= of_tile.begin) continue;
         score_panel(s, w.q + row * row_stride, row_stride, w.head_stride, w.keys_t + j * s.size,
-                    w.weights + row * s.heads, w.scores + row * w.score_stride + key - base + j, w.score_stride);
+                    w.weights + row * s.heads, w.scores + row * w.score_stride + key - base + j,
+                    w.score_stride);
       }
     }
   }
@@ -179,14 +183,15 @@ HWY_INLINE double loss_of_block(const LossCall& call, const Block& block, const 
   double sum = 0;
   for (int64_t r = 0; r < block.rows; ++r) {
     if (w.totals[r] == 0.0f) continue;
-    sum += divergence(w.mass + r * w.score_stride, w.scores + r * w.score_stride, seen.keys[r].end - base, w.totals[r],
-                      w.log_sums[r]);
+    sum += divergence(w.mass + r * w.score_stride, w.scores + r * w.score_stride, seen.keys[r].end - base,
+                      w.totals[r], w.log_sums[r]);
   }
   return sum;
 }
 
 // Adds to the keys' gradients at dkeys.
-HWY_INLINE void gradients_of_block(const LossCall& call, const Block& block, float* dkeys, const AllKeysScratch& w) {
+HWY_INLINE void gradients_of_block(const LossCall& call, const Block& block, float* dkeys,
+                                   const AllKeysScratch& w) {
   const IndexerShape& s = call.shape.rows;
   const Seen seen(s, call.in.rows, block.sequence, block.in_sequence, block.rows);
   const int64_t base = seen.begin / kKeys * kKeys, width = align_up(seen.end - base, kKeys);
@@ -204,7 +209,8 @@ HWY_INLINE void gradients_of_block(const LossCall& call, const Block& block, flo
   std::fill_n(w.dq, s.heads * w.head_stride, 0.0f);
   std::fill_n(w.dweights, kLossRows * s.heads, 0.0f);
   for (int64_t key = base; key < seen.end; key += kKeys) {
-    const int64_t keys = std::min(kKeys, seen.end - key), offset = block.sequence * s.kv_batch_stride + key * s.size;
+    const int64_t keys = std::min(kKeys, seen.end - key),
+                  offset = block.sequence * s.kv_batch_stride + key * s.size;
     tiles::pack_transposed(w.keys_t, call.in.rows.k, s.dtype, offset, s.size, keys, s.size);
     tiles::pack_rows(w.keys, row_stride, call.in.rows.k, s.dtype, offset, s.size, keys, kKeys, s.size, 1.0f);
     const int64_t panels = align_up(keys, kPanel);
@@ -212,8 +218,9 @@ HWY_INLINE void gradients_of_block(const LossCall& call, const Block& block, flo
       const float* const q = w.q + h * w.head_stride;
       for (int64_t row = 0; row < kLossRows; row += kTile) {
         for (int64_t j = 0; j < panels; j += kPanel)
-          tile_product<2, false, Start::kZero>(s.size, q + row * row_stride, row_stride, w.keys_t + j * s.size, kPanel,
-                                               w.dots + row * kScoreStride + j, kScoreStride, nullptr);
+          tile_product<2, false, Start::kZero>(s.size, q + row * row_stride, row_stride,
+                                               w.keys_t + j * s.size, kPanel, w.dots + row * kScoreStride + j,
+                                               kScoreStride, nullptr);
       }
       for (int64_t r = 0; r < kLossRows; ++r) {
         const float* const ds = w.scores + r * w.score_stride + key - base;
@@ -237,11 +244,11 @@ HWY_INLINE void gradients_of_block(const LossCall& call, const Block& block, flo
         for (int64_t j = 0; j < kKeys; j += kTile) {
           float* const to = dkeys + (key + j) * key_columns + c;
           if (both) {
-            tile_product<2, true, Start::kSum>(kLossRows, w.dots + j, kScoreStride, q + c, row_stride, to, key_columns,
-                                               nullptr);
+            tile_product<2, true, Start::kSum>(kLossRows, w.dots + j, kScoreStride, q + c, row_stride, to,
+                                               key_columns, nullptr);
           } else {
-            tile_product<1, true, Start::kSum>(kLossRows, w.dots + j, kScoreStride, q + c, row_stride, to, key_columns,
-                                               nullptr);
+            tile_product<1, true, Start::kSum>(kLossRows, w.dots + j, kScoreStride, q + c, row_stride, to,
+                                               key_columns, nullptr);
           }
         }
       }
@@ -250,7 +257,8 @@ HWY_INLINE void gradients_of_block(const LossCall& call, const Block& block, flo
   for (int64_t r = 0; r < block.rows; ++r) {
     for (int64_t h = 0; h < s.heads; ++h) {
       const int64_t index = (block.first + r) * s.heads + h;
-      tiles::unpack_row(call.to.dq, s.dtype, index * s.size, w.dq + h * w.head_stride + r * row_stride, s.size, 1.0f);
+      tiles::unpack_row(call.to.dq, s.dtype, index * s.size, w.dq + h * w.head_stride + r * row_stride,
+                        s.size, 1.0f);
       call.to.dweights[index] = s.scale * w.dweights[r * s.heads + h];
     }
   }
@@ -274,11 +282,11 @@ HWY_INLINE ChosenRow load_row(const LossCall& call, int64_t row, const ChosenScr
   if (one.total == 0.0f) return one;
   const int64_t stride = tile_stride<float>(s.size), columns = padded_columns<float>(s.size);
   const int64_t padded = align_up(one.n, 16), origin = row / s.q_len * s.kv_batch_stride;
-  tiles::pack_rows(w.q, stride, call.in.rows.q, s.dtype, row * s.heads * s.size, s.size, s.heads, w.heads, s.size,
-                   1.0f);
+  tiles::pack_rows(w.q, stride, call.in.rows.q, s.dtype, row * s.heads * s.size, s.size, s.heads, w.heads,
+                   s.size, 1.0f);
   for (int64_t j = 0; j < one.n; ++j)
-    tiles::pack_rows(w.keys + j * stride, stride, call.in.rows.k, s.dtype, origin + one.chosen[j] * s.size, s.size, 1,
-                     1, s.size, 1.0f);
+    tiles::pack_rows(w.keys + j * stride, stride, call.in.rows.k, s.dtype, origin + one.chosen[j] * s.size,
+                     s.size, 1, 1, s.size, 1.0f);
   for (int64_t j = one.n; j < padded; ++j) std::fill_n(w.keys + j * stride, columns, 0.0f);
   matrices::transpose(w.keys_t, w.pair_stride, w.keys, stride, padded, columns);
   matrices::multiply_rows(w.heads, padded, columns, {w.q, stride}, {w.keys_t, w.pair_stride},
@@ -287,8 +295,8 @@ HWY_INLINE ChosenRow load_row(const LossCall& call, int64_t row, const ChosenScr
   for (int64_t j = 0; j < padded; j += kLanes) {
     Vector sum = hn::Zero(d);
     for (int64_t h = 0; h < s.heads; ++h)
-      sum = hn::MulAdd(hn::Set(d, s.scale * weights[h]), hn::Max(hn::Zero(d), at(w.dots + h * w.pair_stride + j)),
-                       sum);
+      sum = hn::MulAdd(hn::Set(d, s.scale * weights[h]),
+                       hn::Max(hn::Zero(d), at(w.dots + h * w.pair_stride + j)), sum);
     put(w.scores + j, sum);
   }
   std::fill(w.scores + one.n, w.scores + padded, -std::numeric_limits<float>::infinity());
@@ -318,8 +326,10 @@ HWY_INLINE void gradients_of_row(const LossCall& call, int64_t row, float* dkeys
         s.scale * dot_gradients(w.dots + h * w.pair_stride, w.scores, padded,
                                 s.scale * call.in.rows.weights[row * s.heads + h]);
   for (int64_t h = s.heads; h < w.heads; ++h) std::fill_n(w.dots + h * w.pair_stride, padded, 0.0f);
-  matrices::multiply_rows(w.heads, columns, padded, {w.dots, w.pair_stride}, {w.keys, stride}, {w.dq, stride});
-  matrices::multiply_across(padded, columns, s.heads, {w.dots, w.pair_stride}, {w.q, stride}, {w.dkeys, stride});
+  matrices::multiply_rows(w.heads, columns, padded, {w.dots, w.pair_stride}, {w.keys, stride},
+                          {w.dq, stride});
+  matrices::multiply_across(padded, columns, s.heads, {w.dots, w.pair_stride}, {w.q, stride},
+                            {w.dkeys, stride});
   for (int64_t h = 0; h < s.heads; ++h)
     tiles::unpack_row(call.to.dq, s.dtype, (row * s.heads + h) * s.size, w.dq + h * stride, s.size, 1.0f);
   for (int64_t j = 0; j < one.n; ++j)
@@ -359,7 +369,8 @@ HWY_ATTR void gradients_of(const LossCall& call, int64_t task, void* memory) {
       continue;
     }
     const ChosenScratch w(again, call.shape.rows, true);
-    for (int64_t row = block.first; row < block.first + block.rows; ++row) gradients_of_row(call, row, dkeys, w);
+    for (int64_t row = block.first; row < block.first + block.rows; ++row)
+      gradients_of_row(call, row, dkeys, w);
   }
 }
 

@@ -56,10 +56,10 @@ struct AllKeysScratch {
     dweights = carver.take<float>(kLossRows * shape.rows.heads);
   }
   int64_t score_stride, head_stride;
-  float* q;        // [heads, rows, padded size]
-  float* weights;  // [rows, heads], with the scale
-  float* main_q;   // of one head
-  float* keys_t;   // panels of a block of keys
+  float* q;              // [heads, rows, padded size]
+  float* weights;        // [rows, heads], with the scale
+  float* main_q;         // of one head
+  float* keys_t;         // panels of a block of keys
   float *scores, *mass;  // [rows, keys]; backward: scores become their gradients
   float *totals, *log_sums;
   float *keys = nullptr, *dots = nullptr, *dq = nullptr, *dweights = nullptr;

@@ -57,7 +57,8 @@ HWY_INLINE void score_panel(const IndexerShape& s, const float* HWY_RESTRICT q, 
     for (int64_t m = 0; m < kTile; ++m) sum[m][0] = sum[m][1] = hn::Zero(d);
     const float* const a = q + h * head_stride;
     for (int64_t c = 0; c < s.size; ++c) {
-      const Vector left = hn::LoadU(d, keys_t + c * kPanel), right = hn::LoadU(d, keys_t + c * kPanel + kLanes);
+      const Vector left = hn::LoadU(d, keys_t + c * kPanel),
+                   right = hn::LoadU(d, keys_t + c * kPanel + kLanes);
 #pragma GCC unroll 16
       for (int64_t m = 0; m < kTile; ++m) {
         const Vector x = hn::Set(d, a[m * row_stride + c]);

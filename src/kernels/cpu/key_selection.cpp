@@ -137,7 +137,8 @@ HWY_ATTR void select(const IndexerShape& s, const IndexerInputs& in, int32_t* ch
   Carver carver(memory);
   const SelectionScratch w(carver, s);
   const int64_t tasks = (s.q_len + kSelectedRows - 1) / kSelectedRows, sequence = task / tasks;
-  const int64_t in_sequence = task % tasks * kSelectedRows, rows = std::min(kSelectedRows, s.q_len - in_sequence);
+  const int64_t in_sequence = task % tasks * kSelectedRows,
+                rows = std::min(kSelectedRows, s.q_len - in_sequence);
   const int64_t first = sequence * s.q_len + in_sequence, row_stride = tile_stride<float>(s.size);
   const SeenByRows<kSelectedRows> seen(s, in, sequence, in_sequence, rows);
 
@@ -153,8 +154,9 @@ HWY_ATTR void select(const IndexerShape& s, const IndexerInputs& in, int32_t* ch
   if (!scored) return;
 
   for (int64_t h = 0; h < s.heads; ++h)
-    tiles::pack_rows(w.q + h * w.head_stride, row_stride, in.q, s.dtype, first * s.heads * s.size + h * s.size,
-                     s.heads * s.size, rows, kSelectedRows, s.size, 1.0f);
+    tiles::pack_rows(w.q + h * w.head_stride, row_stride, in.q, s.dtype,
+                     first * s.heads * s.size + h * s.size, s.heads * s.size, rows, kSelectedRows, s.size,
+                     1.0f);
   for (int64_t i = 0; i < kSelectedRows * s.heads; ++i)
     w.weights[i] = i < rows * s.heads ? s.scale * in.weights[first * s.heads + i] : 0.0f;
   const int64_t base = seen.begin;  // of the scores
@@ -190,10 +192,11 @@ HWY_EXPORT(select);
 }
 
 KeySelectionPlan plan_key_selection(const IndexerShape& shape, const hardware::DeviceSpec& device) {
-  STRATA_CHECK(shape.heads > 0 && shape.size > 0 && shape.count > 0 && shape.q_len % shape.q_pieces == 0,
-               "[key selection] {} heads of {} columns, {} keys chosen, {} rows in {} pieces: expected sizes above 0 "
-               "and equal pieces",
-               shape.heads, shape.size, shape.count, shape.q_len, shape.q_pieces);
+  STRATA_CHECK(
+      shape.heads > 0 && shape.size > 0 && shape.count > 0 && shape.q_len % shape.q_pieces == 0,
+      "[key selection] {} heads of {} columns, {} keys chosen, {} rows in {} pieces: expected sizes above 0 "
+      "and equal pieces",
+      shape.heads, shape.size, shape.count, shape.q_len, shape.q_pieces);
   KeySelectionPlan plan{.shape = shape, .threads = std::max(1, device.threads)};
   indexer::Carver carver(nullptr);
   indexer::SelectionScratch(carver, shape);

@@ -16,12 +16,14 @@ int64_t sparse_task_rows(const SparseAttentionShape& s) {
 
 }  // namespace
 
-SparseAttentionPlan plan_sparse_attention(const SparseAttentionShape& shape, const hardware::DeviceSpec& device) {
-  STRATA_CHECK(shape.kv_heads > 0 && shape.heads % shape.kv_heads == 0 && shape.head_dim > 0 &&
-                   shape.value_dim > 0 && shape.count > 0,
-               "[sparse attention] {} heads of {} and {} columns, {} of keys, lists of {}: expected whole groups and "
-               "sizes above 0",
-               shape.heads, shape.head_dim, shape.value_dim, shape.kv_heads, shape.count);
+SparseAttentionPlan plan_sparse_attention(const SparseAttentionShape& shape,
+                                          const hardware::DeviceSpec& device) {
+  STRATA_CHECK(
+      shape.kv_heads > 0 && shape.heads % shape.kv_heads == 0 && shape.head_dim > 0 && shape.value_dim > 0 &&
+          shape.count > 0,
+      "[sparse attention] {} heads of {} and {} columns, {} of keys, lists of {}: expected whole groups and "
+      "sizes above 0",
+      shape.heads, shape.head_dim, shape.value_dim, shape.kv_heads, shape.count);
   SparseAttentionPlan plan{
       .shape = shape, .threads = std::max(1, device.threads), .rows = sparse_task_rows(shape)};
   sparse::Carver forward(nullptr), backward(nullptr);

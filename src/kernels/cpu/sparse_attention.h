@@ -23,7 +23,7 @@ struct SparseAttentionShape {
   int64_t heads = 1, kv_heads = 1;
   int64_t head_dim = 0, value_dim = 0;
   float scale = 1.0f;
-  DType dtype = DType::kF32;                         // kF32, kBF16 or kF16: of q, k, v, out and their gradients
+  DType dtype = DType::kF32;  // kF32, kBF16 or kF16: of q, k, v, out and their gradients
   int64_t q_stride = 0, k_stride = 0, v_stride = 0;  // between rows
   int64_t kv_batch_stride = 0;                       // between sequences in k, v, dk and dv
 };
@@ -35,7 +35,8 @@ struct SparseAttentionPlan {
   int64_t rows = 0;  // of a forward task
   int64_t forward_bytes = 0, backward_bytes = 0;
 };
-SparseAttentionPlan plan_sparse_attention(const SparseAttentionShape& shape, const hardware::DeviceSpec& device);
+SparseAttentionPlan plan_sparse_attention(const SparseAttentionShape& shape,
+                                          const hardware::DeviceSpec& device);
 
 struct SparseAttentionInputs {
   const void *q = nullptr, *k = nullptr, *v = nullptr;

@@ -88,8 +88,8 @@ HWY_INLINE void dots(const float* x, const float* const* rows, int64_t count, in
 
 // sums += Σ_i weights[i] · rows[i], of kVectors vectors of columns.
 template <int kVectors>
-HWY_INLINE void add_columns(float* HWY_RESTRICT sums, const float* HWY_RESTRICT weights, const float* const* rows,
-                            int64_t first, int64_t count) {
+HWY_INLINE void add_columns(float* HWY_RESTRICT sums, const float* HWY_RESTRICT weights,
+                            const float* const* rows, int64_t first, int64_t count) {
   Vector sum[kVectors];
 #pragma GCC unroll 12
   for (int v = 0; v < kVectors; ++v) sum[v] = at(sums + v * kLanes);
@@ -103,7 +103,8 @@ HWY_INLINE void add_columns(float* HWY_RESTRICT sums, const float* HWY_RESTRICT 
   for (int v = 0; v < kVectors; ++v) put(sums + v * kLanes, sum[v]);
 }
 // Of n columns, whole vectors.
-HWY_INLINE void add_rows(float* sums, const float* weights, const float* const* rows, int64_t count, int64_t n) {
+HWY_INLINE void add_rows(float* sums, const float* weights, const float* const* rows, int64_t count,
+                         int64_t n) {
   int64_t c = 0;
   for (; c + 12 * kLanes <= n; c += 12 * kLanes) add_columns<12>(sums + c, weights, rows, c, count);
   for (; c + 8 * kLanes <= n; c += 8 * kLanes) add_columns<8>(sums + c, weights, rows, c, count);
@@ -136,7 +137,8 @@ struct Visit {
                    int64_t stride)
       : begin(from), end(from) {
     const auto last = static_cast<int32_t>(tile.first + tile.keys);
-    for (; end < length && chosen[end] < last; ++end) rows[end - begin] = keys + (chosen[end] - tile.first) * stride;
+    for (; end < length && chosen[end] < last; ++end)
+      rows[end - begin] = keys + (chosen[end] - tile.first) * stride;
     for (int i = 0; i < 3; ++i) rows[end - begin + i] = keys;
   }
 };
@@ -179,19 +181,20 @@ HWY_ATTR void forward(const Call& call, int64_t task, void* memory) {
   for (int64_t kv_head = 0; kv_head < s.kv_heads; ++kv_head) {
     const int64_t head = kv_head * group;
     for (int64_t r = 0; r < rows; ++r)
-      simd::pack_rows(w.q + r * group * key_stride, key_stride, call.in.q, s.dtype, call.q_offset(first + r, head),
-                      s.head_dim, group, group, s.head_dim, s.scale * kLog2e);
+      simd::pack_rows(w.q + r * group * key_stride, key_stride, call.in.q, s.dtype,
+                      call.q_offset(first + r, head), s.head_dim, group, group, s.head_dim, s.scale * kLog2e);
     std::fill_n(w.at, rows, 0);
     for (Tile tile = next_tile(call, first, rows, w.at, w.lengths); tile.keys > 0;
          tile = next_tile(call, first, rows, w.at, w.lengths)) {
       simd::pack_rows(w.keys, key_stride, call.in.k, s.dtype,
-                      call.kv_base(sequence) + tile.first * s.k_stride + kv_head * s.head_dim, s.k_stride, tile.keys,
-                      tile.keys, s.head_dim, 1.0f);
+                      call.kv_base(sequence) + tile.first * s.k_stride + kv_head * s.head_dim, s.k_stride,
+                      tile.keys, tile.keys, s.head_dim, 1.0f);
       for (int64_t r = 0; r < rows; ++r) {
         const Visit visit(call.chosen(first + r), w.at[r], w.lengths[r], tile, w.keys, key_stride);
         if (visit.count() == 0) continue;
         for (int64_t g = r * group; g < (r + 1) * group; ++g)
-          dots(w.q + g * key_stride, visit.rows, visit.count(), keys, w.scores + g * w.score_stride + visit.begin);
+          dots(w.q + g * key_stride, visit.rows, visit.count(), keys,
+               w.scores + g * w.score_stride + visit.begin);
         w.at[r] = visit.end;
       }
     }
@@ -220,8 +223,8 @@ HWY_ATTR void forward(const Call& call, int64_t task, void* memory) {
         const Visit visit(call.chosen(first + r), w.at[r], w.lengths[r], tile, w.keys, value_stride);
         if (visit.count() == 0) continue;
         for (int64_t g = r * group; g < (r + 1) * group; ++g)
-          add_rows(w.sums + g * value_stride, w.scores + g * w.score_stride + visit.begin, visit.rows, visit.count(),
-                   values);
+          add_rows(w.sums + g * value_stride, w.scores + g * w.score_stride + visit.begin, visit.rows,
+                   visit.count(), values);
         w.at[r] = visit.end;
       }
     }
@@ -254,8 +257,9 @@ struct BlockRow {
   float* dq;
 };
 // Adds to the gradient of the row's query, and its keys to the pairs.
-HWY_INLINE void add_row_pairs(const BlockRow& row, const Visit& visit, const int32_t* chosen, const Tile& tile,
-                              const float* const* value_rows, const BackwardScratch& w, int64_t keys, int64_t values) {
+HWY_INLINE void add_row_pairs(const BlockRow& row, const Visit& visit, const int32_t* chosen,
+                              const Tile& tile, const float* const* value_rows, const BackwardScratch& w,
+                              int64_t keys, int64_t values) {
   const F32 d;
   HWY_ALIGN float p[kTileKeys + 16], ds[kTileKeys + 16];
   const int64_t n = visit.count();
@@ -323,8 +327,8 @@ HWY_ATTR void backward(const Call& call, int64_t task, void* memory) {
     tile.keys = std::min(kTileKeys, s.kv_len - tile.first);
     const int64_t k_offset = call.kv_base(sequence) + tile.first * s.k_stride + kv_head * s.head_dim,
                   v_offset = call.kv_base(sequence) + tile.first * s.v_stride + kv_head * s.value_dim;
-    simd::pack_rows(w.keys, key_stride, call.in.k, s.dtype, k_offset, s.k_stride, tile.keys, tile.keys, s.head_dim,
-                    1.0f);
+    simd::pack_rows(w.keys, key_stride, call.in.k, s.dtype, k_offset, s.k_stride, tile.keys, tile.keys,
+                    s.head_dim, 1.0f);
     simd::pack_rows(w.values, value_stride, call.in.v, s.dtype, v_offset, s.v_stride, tile.keys, tile.keys,
                     s.value_dim, 1.0f);
     std::fill_n(w.dkeys, kTileKeys * key_stride, 0.0f);
@@ -343,11 +347,12 @@ HWY_ATTR void backward(const Call& call, int64_t task, void* memory) {
           const Visit visit(chosen, w.at[r], w.lengths[r], tile, w.keys, key_stride),
               of_values(chosen, w.at[r], w.lengths[r], tile, w.values, value_stride);
           const int64_t index = g * s.q_len + r;
-          float *const query = w.queries + (r - begin) * key_stride, *const dout = w.dout + (r - begin) * value_stride;
-          simd::pack_rows(query, key_stride, call.in.q, s.dtype, call.q_offset(first + r, head), s.q_stride, 1, 1,
-                          s.head_dim, s.scale * kLog2e);
-          simd::pack_rows(dout, value_stride, call.dout, s.dtype, call.out_offset(first + r, head), s.value_dim, 1, 1,
-                          s.value_dim, 1.0f);
+          float *const query = w.queries + (r - begin) * key_stride, *const dout =
+                                                                         w.dout + (r - begin) * value_stride;
+          simd::pack_rows(query, key_stride, call.in.q, s.dtype, call.q_offset(first + r, head), s.q_stride,
+                          1, 1, s.head_dim, s.scale * kLog2e);
+          simd::pack_rows(dout, value_stride, call.dout, s.dtype, call.out_offset(first + r, head),
+                          s.value_dim, 1, 1, s.value_dim, 1.0f);
           add_row_pairs({.row = static_cast<int32_t>(r - begin),
                          .query = query,
                          .dout = dout,
@@ -362,9 +367,10 @@ HWY_ATTR void backward(const Call& call, int64_t task, void* memory) {
     }
     for (int64_t j = 0; j < tile.keys; ++j) {
       // Queries were scaled in units of log 2.
-      simd::unpack_row(call.to.dk, s.dtype, k_offset + j * s.k_stride, w.dkeys + j * key_stride, s.head_dim, kLn2);
-      simd::unpack_row(call.to.dv, s.dtype, v_offset + j * s.v_stride, w.dvalues + j * value_stride, s.value_dim,
-                       1.0f);
+      simd::unpack_row(call.to.dk, s.dtype, k_offset + j * s.k_stride, w.dkeys + j * key_stride, s.head_dim,
+                       kLn2);
+      simd::unpack_row(call.to.dv, s.dtype, v_offset + j * s.v_stride, w.dvalues + j * value_stride,
+                       s.value_dim, 1.0f);
     }
   }
   for (int64_t g = 0; g < group; ++g) {

@@ -38,8 +38,8 @@ struct Call {
 
 // Entries of a list before the -1.
 inline int32_t length_of(const int32_t* chosen, int64_t count) {
-  return static_cast<int32_t>(std::partition_point(chosen, chosen + count, [](int32_t key) { return key >= 0; }) -
-                              chosen);
+  return static_cast<int32_t>(
+      std::partition_point(chosen, chosen + count, [](int32_t key) { return key >= 0; }) - chosen);
 }
 
 struct ForwardScratch {
@@ -84,8 +84,8 @@ struct BackwardScratch {
   float *p, *ds;       // [keys, rows]
   int32_t* pair_rows;  // [keys, rows]
   int32_t* pairs;
-  float* dq;            // [group, q_len, padded head_dim]
-  float *lse, *delta;   // [group, q_len]; lse in units of log 2
+  float* dq;           // [group, q_len, padded head_dim]
+  float *lse, *delta;  // [group, q_len]; lse in units of log 2
   int32_t *at, *lengths;
 };
 

@@ -160,13 +160,10 @@ class CachedLatents {
                     static_cast<size_t>(rotary_bytes));
     });
     if (plan_.chosen) {
-      cpu::sparse_attention_forward(plan_.sparse, mixed, nullptr, nullptr,
-                                    {.q = queries,
-                                     .k = at.out.cache,
-                                     .v = at.out.cache,
-                                     .chosen = at.in.chosen,
-                                     .kv_slot = at.in.slot},
-                                    scratch);
+      cpu::sparse_attention_forward(
+          plan_.sparse, mixed, nullptr, nullptr,
+          {.q = queries, .k = at.out.cache, .v = at.out.cache, .chosen = at.in.chosen, .kv_slot = at.in.slot},
+          scratch);
     } else {
       cpu::attention_forward(plan_.attention, mixed, reinterpret_cast<float*>(lse),
                              {.q = queries,

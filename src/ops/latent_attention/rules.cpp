@@ -239,16 +239,15 @@ const OpDef CachedLatentAttention::def = define<CachedLatentAttention>({
               static_cast<double>(read + q.bytes() + weight.bytes() + node.out.out->bytes())};
     },
     .placements = [](const auto&, Axis) -> Splits<CachedLatentAttention> {
-      return {
-          {{.q = kS1,
-            .latent = kR,
-            .rotated = kR,
-            .weight = kS0,
-            .cache = kR,
-            .position = kR,
-            .slot = kR,
-            .chosen = kR},
-           {.out = kS1, .cache = kR}}};
+      return {{{.q = kS1,
+                .latent = kR,
+                .rotated = kR,
+                .weight = kS0,
+                .cache = kR,
+                .position = kR,
+                .slot = kR,
+                .chosen = kR},
+               {.out = kS1, .cache = kR}}};
     },
 });
 

@@ -19,10 +19,10 @@ Operand i32_matrix(Shape shape, std::function<double(int64_t)> content) {
 struct Indexed {
   std::string name = {};
   int64_t sequences = heads::kSequences, length = heads::kLength, count = 3;
-  int64_t heads = 4, size = 6;     // of the indexer
-  bool documents = false;          // the second begins at a third of the keys
-  bool ties = false;               // keys are equal in threes
-  int64_t ranks = 1, rank = -1;    // rank -1: no constants
+  int64_t heads = 4, size = 6;   // of the indexer
+  bool documents = false;        // the second begins at a third of the keys
+  bool ties = false;             // keys are equal in threes
+  int64_t ranks = 1, rank = -1;  // rank -1: no constants
   bool ragged = false;
 
   int64_t rows() const { return sequences * length; }
@@ -100,10 +100,8 @@ std::vector<Indexed> indexed() {
 }
 
 constexpr int64_t kTimedChosen = 128, kTimedIndexHeads = 4, kTimedIndexSize = 64;
-constexpr ops::IndexerAttrs kTimedIndexer{.sequence_length = kTimedTokens,
-                                          .kv_length = kTimedTokens,
-                                          .count = kTimedChosen,
-                                          .scale = 0.125};
+constexpr ops::IndexerAttrs kTimedIndexer{
+    .sequence_length = kTimedTokens, .kv_length = kTimedTokens, .count = kTimedChosen, .scale = 0.125};
 Operand timed_index_rows(int64_t of_heads = kTimedIndexHeads) {
   return timed_rows(of_heads * kTimedIndexSize);
 }
@@ -148,8 +146,7 @@ void cases<ops::CachedSelectKeys>(Cases& to) {
                                    .cache = act({kEntries, kCapacity, one.size}),
                                    .position = i32_of(positions),
                                    .slot = i32_of({4, 6, 0, 1})},
-                                  one.attrs(),
-                                  {.updates = {{"cache", "cache"}}, .replicated_only = true});
+                                  one.attrs(), {.updates = {{"cache", "cache"}}, .replicated_only = true});
   };
   add("", heads::kLength, 4, {3, 0, 6, 24});
   add("_of_one_token", 1, 5, {29, 0, 6, 4});
@@ -265,8 +262,8 @@ void add_loss_cases(Cases& to, const std::string& name) {
     Given dense = in;
     in.chosen = one.chosen();
     // Some are 0; those of places that nobody chose do not count.
-    in.mass = constant(f32_of({one.rows(), one.count},
-                              [](int64_t i) { return 0.4 * static_cast<double>(i * 3 % 5); }));
+    in.mass = constant(
+        f32_of({one.rows(), one.count}, [](int64_t i) { return 0.4 * static_cast<double>(i * 3 % 5); }));
     const ops::IndexerLossAttrs attrs{.indexer = one.attrs(), .coefficient = 0.6};
     to.add<Op>(name + one.name, in, attrs, {.ragged = one.ragged});
     if (one.ties || one.count > one.keys()) continue;

@@ -36,8 +36,7 @@ struct IndexerRows {
 
   template <typename Op>
   cpu::IndexerInputs inputs(const Operands<Op>& at) const {
-    cpu::IndexerInputs in{
-        .q = at.in.q, .k = at.in.k, .weights = at.in.weights, .kv_begin = at.in.kv_begin};
+    cpu::IndexerInputs in{.q = at.in.q, .k = at.in.k, .weights = at.in.weights, .kv_begin = at.in.kv_begin};
     if (attrs.ranks == 1) return in;
     auto* const starts = reinterpret_cast<int32_t*>(at.scratch);
     const int64_t index = graph::place_in(at.in.rank, attrs.axis, attrs.ranks), piece = shape.q_len / 2;
@@ -142,9 +141,9 @@ BoundKernel bind(Cpu, const Bind<ops::SparseAttentionGrad>& node) {
   const SparsePlan plan(node);
   return node.kernel(
       [plan](const Operands<ops::SparseAttentionGrad>& at) {
-        cpu::sparse_attention_backward(
-            plan.attention, {.dq = at.out.dq, .dk = at.out.dkv, .dv = at.out.dkv + plan.k_bytes}, at.in.dout,
-            at.in.out, at.in.lse, plan.inputs(at), at.scratch);
+        cpu::sparse_attention_backward(plan.attention,
+                                       {.dq = at.out.dq, .dk = at.out.dkv, .dv = at.out.dkv + plan.k_bytes},
+                                       at.in.dout, at.in.out, at.in.lse, plan.inputs(at), at.scratch);
       },
       plan.attention.backward_bytes);
 }
@@ -199,9 +198,9 @@ BoundKernel bind(Cpu, const Bind<ops::IndexerLossGrad>& node) {
   const LossPlan plan(node);
   return node.kernel(
       [plan](const Operands<ops::IndexerLossGrad>& at) {
-        cpu::indexer_loss_backward(
-            plan.loss, {.dq = at.out.dq, .dk = at.out.dk, .dweights = at.out.dweights},
-            at.in.seed != nullptr ? *at.in.seed : 1.0f, plan.inputs(at), at.scratch + plan.rows.starts_bytes);
+        cpu::indexer_loss_backward(plan.loss, {.dq = at.out.dq, .dk = at.out.dk, .dweights = at.out.dweights},
+                                   at.in.seed != nullptr ? *at.in.seed : 1.0f, plan.inputs(at),
+                                   at.scratch + plan.rows.starts_bytes);
       },
       plan.rows.starts_bytes + plan.loss.backward_bytes);
 }

@@ -36,7 +36,8 @@ struct Indexer {
   int64_t heads() const { return weights.shape[1]; }
   double dot(int64_t row, int64_t head, int64_t key) const {
     double sum = 0;
-    for (int64_t c = 0; c < size(); ++c) sum += q.at((row * heads() + head) * size() + c) * k.at(key * size() + c);
+    for (int64_t c = 0; c < size(); ++c)
+      sum += q.at((row * heads() + head) * size() + c) * k.at(key * size() + c);
     return sum;
   }
   double score(int64_t row, int64_t key) const {
@@ -77,7 +78,9 @@ Attention to_chosen(const Arrays<Op>& at) {
                                                  .value_dim = attrs.value_dim},
                              {q, q.shape[1], 0}, q.shape[1], {kv, kv.shape[1], 0}, k, {kv, kv.shape[1], k},
                              attrs.kv_length);
-  a.seen = [length = a.length, keys = attrs.kv_length](int64_t n) { return Seen{.origin = n / length * keys}; };
+  a.seen = [length = a.length, keys = attrs.kv_length](int64_t n) {
+    return Seen{.origin = n / length * keys};
+  };
   a.chosen = at.in.chosen;
   return a;
 }
@@ -87,9 +90,8 @@ Attention to_chosen(const Arrays<Op>& at) {
 template <>
 void compute(const Arrays<ops::SelectKeys>& at) {
   const Indexer indexer{at.in.q, at.in.k, at.in.weights, at.attrs.scale};
-  parallel_for(at.in.q.shape[0], [&](int64_t row) {
-    choose(indexer, visible_to(at, at.attrs, row), row, at.out.chosen);
-  });
+  parallel_for(at.in.q.shape[0],
+               [&](int64_t row) { choose(indexer, visible_to(at, at.attrs, row), row, at.out.chosen); });
 }
 
 template <>

@@ -233,10 +233,11 @@ void require_loss(const View<Op>& node) {
   const IndexerAttrs& indexer = node.attrs.indexer;
   const int64_t rows = in.q->shape[0];
   require(node, in.targets->shape == Shape{rows}, "targets must be i32[N]");
-  require(node,
-          in.chosen.present() == in.mass.present() && in.main_q.present() == in.main_kv.present() &&
-              in.main_q.present() == in.main_lse.present() && in.chosen.present() != in.main_q.present(),
-          "the loss takes either chosen keys and their masses, or queries, keys and lse of the main attention");
+  require(
+      node,
+      in.chosen.present() == in.mass.present() && in.main_q.present() == in.main_kv.present() &&
+          in.main_q.present() == in.main_lse.present() && in.chosen.present() != in.main_q.present(),
+      "the loss takes either chosen keys and their masses, or queries, keys and lse of the main attention");
   if (in.chosen) {
     require(node, in.chosen->shape == Shape{rows, indexer.count} && in.mass->shape == in.chosen->shape,
             "chosen keys must be i32[N, count], and their masses f32[N, count]");

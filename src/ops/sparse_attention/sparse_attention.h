@@ -24,10 +24,10 @@
 namespace strata::ops {
 
 struct IndexerAttrs {
-  int64_t sequence_length = 0;  // rows of a sequence that the operands have
-  int64_t kv_length = 0;        // keys of a sequence
-  int64_t count = 0;            // of keys that are chosen
-  double scale = 1;             // of I
+  int64_t sequence_length = 0;               // rows of a sequence that the operands have
+  int64_t kv_length = 0;                     // keys of a sequence
+  int64_t count = 0;                         // of keys that are chosen
+  double scale = 1;                          // of I
   graph::Axis axis = graph::Axis::kContext;  // whose ranks share the rows, where there is `rank`
   int64_t ranks = 1;                         // of the axis, on a rank; 1 before localize()
   bool operator==(const IndexerAttrs&) const = default;
@@ -77,10 +77,11 @@ struct SparseAttention {
   };
   template <template <typename> class Of>
   struct Out {
-    Of<Act> out;                  // [N, heads · value size]
-    Of<F32> lse;                  // [sequences, heads, sequence_length]
-    Of<Optional<F32>> mass = {};  // [N, count], probabilities summed over heads (a partial sum where ranks share
-                                  // heads); 0 where nothing is chosen. No gradient
+    Of<Act> out;  // [N, heads · value size]
+    Of<F32> lse;  // [sequences, heads, sequence_length]
+    Of<Optional<F32>> mass =
+        {};  // [N, count], probabilities summed over heads (a partial sum where ranks share
+             // heads); 0 where nothing is chosen. No gradient
     static constexpr std::string_view names = "out lse mass";
   };
   using Attrs = SparseAttentionAttrs;
@@ -118,9 +119,9 @@ struct IndexerLossAttrs {
 struct IndexerLoss {
   template <template <typename> class Of>
   struct In {
-    Of<Act> q, k;     // as SelectKeys
-    Of<F32> weights;  // as SelectKeys
-    Of<I32> targets;  // [N]; negative: none
+    Of<Act> q, k;                     // as SelectKeys
+    Of<F32> weights;                  // as SelectKeys
+    Of<I32> targets;                  // [N]; negative: none
     Of<Optional<I32>> chosen = {};    // [N, count]
     Of<Optional<F32>> mass = {};      // [N, count], whole sums over heads
     Of<Optional<Act>> main_q = {};    // [N, all heads · head_dim]
@@ -194,7 +195,7 @@ struct IndexerCache {
   graph::ValueId keys, position, slot;
 };
 // CachedSelectKeys; returns `chosen`.
-graph::ValueId cached_select_keys(graph::Graph& graph, const IndexerOperands& operands, const IndexerCache& cache,
-                                  const IndexerAttrs& attrs);
+graph::ValueId cached_select_keys(graph::Graph& graph, const IndexerOperands& operands,
+                                  const IndexerCache& cache, const IndexerAttrs& attrs);
 
 }  // namespace strata::ops

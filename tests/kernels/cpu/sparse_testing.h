@@ -92,9 +92,7 @@ struct Problem {
             .v = static_cast<const std::byte*>(kv.data()) + k_width() * size_of(dtype),
             .chosen = chosen.data()};
   }
-  int64_t begin(int64_t row) const {
-    return kv_begin.empty() ? 0 : kv_begin[static_cast<size_t>(row)];
-  }
+  int64_t begin(int64_t row) const { return kv_begin.empty() ? 0 : kv_begin[static_cast<size_t>(row)]; }
 };
 
 inline Problem problem_of(const Sizes& n, DType dtype = DType::kF32, unsigned seed = 1) {
@@ -107,7 +105,8 @@ inline Problem problem_of(const Sizes& n, DType dtype = DType::kF32, unsigned se
   p.index_k = Array::random(dtype, rows * n.index_size, seed + 4);
   p.weights = Array::random(DType::kF32, rows * n.index_heads, seed + 5, 1, 0.3);
   for (int64_t row = 0; row < rows; ++row) {
-    if (n.document > 0) p.kv_begin.push_back(static_cast<int32_t>(row % n.rows >= n.document ? n.document : 0));
+    if (n.document > 0)
+      p.kv_begin.push_back(static_cast<int32_t>(row % n.rows >= n.document ? n.document : 0));
     p.targets.push_back(row % 5 == 3 ? -1 : 2);
   }
   return p;
@@ -134,7 +133,8 @@ inline std::vector<int32_t> expected_choice(const Problem& p) {
   for (int64_t row = 0; row < p.n.keys(); ++row) {
     const int64_t first = row / p.n.rows * p.n.rows;
     std::vector<std::pair<double, int64_t>> order;  // -score, place
-    for (int64_t j = p.begin(row); j <= row % p.n.rows; ++j) order.emplace_back(-index_score(p, row, first + j), j);
+    for (int64_t j = p.begin(row); j <= row % p.n.rows; ++j)
+      order.emplace_back(-index_score(p, row, first + j), j);
     std::sort(order.begin(), order.end());
     order.resize(std::min(order.size(), static_cast<size_t>(p.n.count)));
     std::vector<int32_t> own;
@@ -161,7 +161,9 @@ inline std::vector<int64_t> keys_of(const Problem& p, const std::vector<int32_t>
 struct Attended {
   Numbers out, lse, mass, dq, dkv;
 };
-inline Attended expected_attention(const Problem& p, const std::vector<int32_t>* chosen) {
+// `rounded`: the output that the gradients are made from, if it was rounded.
+inline Attended expected_attention(const Problem& p, const std::vector<int32_t>* chosen,
+                                   const Array* rounded = nullptr) {
   const Sizes& n = p.n;
   const int64_t group = n.heads / n.kv_heads;
   Attended to;
@@ -199,7 +201,9 @@ inline Attended expected_attention(const Problem& p, const std::vector<int32_t>*
           to.out[static_cast<size_t>(o + c)] += w[i] * p.kv[v_at(keys[i]) + c];
       }
       double delta = 0;
-      for (int64_t c = 0; c < n.value_dim; ++c) delta += p.dout[o + c] * to.out[static_cast<size_t>(o + c)];
+      for (int64_t c = 0; c < n.value_dim; ++c)
+        delta +=
+            p.dout[o + c] * (rounded != nullptr ? (*rounded)[o + c] : to.out[static_cast<size_t>(o + c)]);
       for (size_t i = 0; i < keys.size(); ++i) {
         double dp = 0;
         for (int64_t c = 0; c < n.value_dim; ++c) {
@@ -246,7 +250,8 @@ inline Losses expected_loss(const Problem& p, const std::vector<int32_t>* chosen
     for (size_t i = 0; i < keys.size(); ++i) {
       const double w = wanted[i] / total;
       if (w > 0) to.loss += p.coefficient * w * (std::log(w) - scores[i] + log_sum);
-      const double d = seed * p.coefficient * static_cast<double>(p.index_scale) * (std::exp(scores[i] - log_sum) - w);
+      const double d =
+          seed * p.coefficient * static_cast<double>(p.index_scale) * (std::exp(scores[i] - log_sum) - w);
       const int64_t key = row / n.rows * n.rows + keys[i];
       for (int64_t h = 0; h < n.index_heads; ++h) {
         const double dot = index_dot(p, row, h, key), weight = p.weights[row * n.index_heads + h];
@@ -282,13 +287,13 @@ inline AttendedArrays attention_of(const Problem& p, const std::vector<int32_t>&
                     Array(DType::kF32, p.n.keys() * p.n.count), Array(p.dtype, p.q.size()),
                     Array(p.dtype, p.kv.size())};
   Array scratch = testing::scratch_of(plan.forward_bytes), again = testing::scratch_of(plan.backward_bytes);
-  sparse_attention_forward(plan, to.out.data(), to.lse.f32(), to.mass.f32(), p.inputs(chosen), scratch.data());
-  sparse_attention_backward(
-      plan,
-      {.dq = to.dq.data(),
-       .dk = to.dkv.data(),
-       .dv = static_cast<std::byte*>(to.dkv.data()) + p.k_width() * size_of(p.dtype)},
-      p.dout.data(), to.out.data(), to.lse.f32(), p.inputs(chosen), again.data());
+  sparse_attention_forward(plan, to.out.data(), to.lse.f32(), to.mass.f32(), p.inputs(chosen),
+                           scratch.data());
+  sparse_attention_backward(plan,
+                            {.dq = to.dq.data(),
+                             .dk = to.dkv.data(),
+                             .dv = static_cast<std::byte*>(to.dkv.data()) + p.k_width() * size_of(p.dtype)},
+                            p.dout.data(), to.out.data(), to.lse.f32(), p.inputs(chosen), again.data());
   return to;
 }
 
@@ -315,8 +320,8 @@ inline LossArrays loss_of(const Problem& p, const std::vector<int32_t>* chosen, 
     in.main_lse = mass_or_lse.f32();
   }
   indexer_loss_forward(plan, &to.loss, in, true, scratch.data());
-  indexer_loss_backward(plan, {.dq = to.dq.data(), .dk = to.dk.data(), .dweights = to.dweights.f32()}, seed, in,
-                        again.data());
+  indexer_loss_backward(plan, {.dq = to.dq.data(), .dk = to.dk.data(), .dweights = to.dweights.f32()}, seed,
+                        in, again.data());
   return to;
 }
 
