@@ -161,7 +161,9 @@ inline std::vector<int64_t> keys_of(const Problem& p, const std::vector<int32_t>
 struct Attended {
   Numbers out, lse, mass, dq, dkv;
 };
-inline Attended expected_attention(const Problem& p, const std::vector<int32_t>* chosen) {
+// `rounded`: the output that the gradients are made from, if it was rounded.
+inline Attended expected_attention(const Problem& p, const std::vector<int32_t>* chosen,
+                                   const Array* rounded = nullptr) {
   const Sizes& n = p.n;
   const int64_t group = n.heads / n.kv_heads;
   Attended to;
@@ -199,7 +201,9 @@ inline Attended expected_attention(const Problem& p, const std::vector<int32_t>*
           to.out[static_cast<size_t>(o + c)] += w[i] * p.kv[v_at(keys[i]) + c];
       }
       double delta = 0;
-      for (int64_t c = 0; c < n.value_dim; ++c) delta += p.dout[o + c] * to.out[static_cast<size_t>(o + c)];
+      for (int64_t c = 0; c < n.value_dim; ++c)
+        delta +=
+            p.dout[o + c] * (rounded != nullptr ? (*rounded)[o + c] : to.out[static_cast<size_t>(o + c)]);
       for (size_t i = 0; i < keys.size(); ++i) {
         double dp = 0;
         for (int64_t c = 0; c < n.value_dim; ++c) {
