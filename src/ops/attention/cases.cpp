@@ -106,6 +106,14 @@ void cases<ops::Attention>(Cases& to) {
         "attention" + form.name,
         {.qkv = form.qkv, .kv_begin = form.begin, .kv_end = form.end, .bias = form.bias, .sinks = form.sinks},
         form.attrs, {.ragged = form.is_undivided()});
+  // What ranks find is neither shards nor terms of a sum.
+  for (Attending form : forms_of_attention()) {
+    form.attrs.greatest_parts = 1;
+    to.add<ops::Attention>(
+        "attention_greatest" + form.name,
+        {.qkv = form.qkv, .kv_begin = form.begin, .kv_end = form.end, .bias = form.bias, .sinks = form.sinks},
+        form.attrs, {.replicated_only = true, .ragged = true});
+  }
   for (const auto& [qkv, begin, attrs] : timed_attention())
     to.time<ops::Attention>({.qkv = qkv, .kv_begin = begin}, attrs);
 }

@@ -130,6 +130,18 @@ void cases<ops::ContextAttention>(Cases& to) {
                                    .rank = context_rank(form.rank),
                                    .sinks = form.sinks},
                                   form.attrs);
+  for (InContext form : forms_in_context()) {
+    form.attrs.greatest_parts = 1;
+    to.add<ops::ContextAttention>("context_attention_greatest" + form.name,
+                                  {.q = context_queries(),
+                                   .kv = form.kv(),
+                                   .kv_begin = form.begin,
+                                   .kv_end = form.end,
+                                   .bias = form.bias,
+                                   .rank = context_rank(form.rank),
+                                   .sinks = form.sinks},
+                                  form.attrs, {.replicated_only = true, .ragged = true});
+  }
   to.time<ops::ContextAttention>({.q = timed_rows(),
                                   .kv = timed_context_keys(),
                                   .kv_begin = zeros({kTimedTokens}, DType::kI32),
