@@ -222,7 +222,7 @@ void cases<ops::SparseAttention>(Cases& to) {
                                  {.q = one.q(), .kv = one.kv(), .chosen = one.rows.chosen()}, one.attrs(),
                                  {.ragged = one.rows.ragged});
   {
-    const Sparse& one = sparse_forms().front();
+    const Sparse one = sparse_forms().front();
     ops::SparseAttentionAttrs attrs = one.attrs();
     attrs.greatest_parts = 1;
     for (const bool adds : {false, true})
