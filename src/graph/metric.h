@@ -31,7 +31,7 @@ enum class MetricKind : uint8_t {
   kGuardHistory,  // u8, what steps are compared with (optim::GuardHistory): device state
   kLossScale,     // f32[1], what losses are multiplied by before gradients: device state of runs in fp16
   kDecision,      // u8, whether the update was made and why (optim::GuardDecision)
-  kScoreClip,     // f64[stages, 3], of heads whose scores are limited (optim/score_clip/score_clip.h: ScoreSummary)
+  kScoreClip,     // f64[stages, 3], of heads whose scores are limited (optim::ScoreSummary)
   // What a rank holds, for the host to add up (program/statistics.h).
   kStatisticsMask,  // i64[1], bits of the statistics that are on; the host writes it before the step
   kStatistics,      // f64[kStatisticsNumbers]; index: that in Program::statistics
