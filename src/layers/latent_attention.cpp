@@ -217,8 +217,8 @@ ValueId attend_to_caches(Context& context, const LatentAttentionSpec& spec, Head
       cache(context, spec.name + ".latents", context.rows.cache_capacity, dims.rank + dims.rotary_dim, false);
   return ops::cached_latent_attention(
       context.graph, heads.q, heads.latents, projection_weight(context, up_of(spec)),
-      {cached, context.inputs.cache_position, context.inputs.cache_slot, context.results.chosen},
-      heads.attrs);
+      {cached, context.inputs.cache_position, context.inputs.cache_slot},
+      heads.attrs, context.results.chosen);
 }
 
 }  // namespace

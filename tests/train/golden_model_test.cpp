@@ -35,8 +35,9 @@ void expect_as_close_as_transformers(const Golden& golden, Executor& executor) {
   fill_plain(golden, executor);
   executor.run_micro_batches(0);
   const double loss = golden.floats("loss")[0];
-  // Rounding may send one of the few tokens to another expert; which one depends on the kernels.
-  EXPECT_NEAR(mean_loss(executor), loss, (golden.model.experts.count > 0 ? 5e-3 : 2e-3) * loss);
+  // Rounding may send one of the few tokens to another expert, or to other keys; which one depends on the kernels.
+  const double share = golden.model.indexer ? 1e-2 : golden.model.experts.count > 0 ? 5e-3 : 2e-3;
+  EXPECT_NEAR(mean_loss(executor), loss, share * loss);
   EXPECT_NE(static_cast<float>(mean_loss(executor)), golden.floats("loss")[0]);
   // If rounding sends a token to another expert, some gradients are entirely different.
   if (golden.model.experts.count > 0) return;

@@ -159,7 +159,6 @@ Latents split_latents(graph::Graph& graph, graph::ValueId down);
 
 struct LatentCache {
   graph::ValueId latents, position, slot;
-  graph::ValueId chosen = graph::kNone;
 };
 graph::ValueId cached_latent_attention(graph::Graph& graph, graph::ValueId q, const Latents& latents,
                                        graph::ValueId weight, const LatentCache& cache,
