@@ -24,13 +24,13 @@ stage dense examples/sparse.toml
   "$strata" checkpoint add-indexer "$folder/dense" "$folder/with-indexer" --heads 4 --size 64 --top-k 64 --dtype fp32
 tokenizer="tokenizer.path=\"$folder/dense/final/tokenizer.json\""
 stage warmup examples/sparse-stage.toml "model.from=\"$folder/with-indexer\"" 'model.indexer="warmup"' "$tokenizer" \
-  training.tokens=400_000 schedule.warmup_steps=5
+  training.tokens=120_000 schedule.warmup_steps=5
 # Without a warm-up, for comparison: the indexer is random at first.
 for name in sparse cold; do
   from=$folder/warmup/final
   [ "$name" = sparse ] || from=$folder/with-indexer
   stage "$name" examples/sparse-stage.toml "model.from=\"$from\"" "$tokenizer" \
-    training.tokens=400_000 optimizer.lr=2e-4 schedule.warmup_steps=5
+    training.tokens=80_000 optimizer.lr=2e-4 schedule.warmup_steps=5
 done
 for name in with-indexer warmup/final sparse/final cold/final; do
   "$strata" eval --model "$folder/$name" --text demo/corpus/held-out.txt --sequence-length 512 --json \

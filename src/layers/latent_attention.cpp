@@ -215,10 +215,10 @@ ValueId attend_to_caches(Context& context, const LatentAttentionSpec& spec, Head
   heads.latents.key_value = gathered(context, heads.latents.key_value);
   const ValueId cached =
       cache(context, spec.name + ".latents", context.rows.cache_capacity, dims.rank + dims.rotary_dim, false);
-  return ops::cached_latent_attention(
-      context.graph, heads.q, heads.latents, projection_weight(context, up_of(spec)),
-      {cached, context.inputs.cache_position, context.inputs.cache_slot},
-      heads.attrs, context.results.chosen);
+  return ops::cached_latent_attention(context.graph, heads.q, heads.latents,
+                                      projection_weight(context, up_of(spec)),
+                                      {cached, context.inputs.cache_position, context.inputs.cache_slot},
+                                      heads.attrs, context.results.chosen);
 }
 
 }  // namespace

@@ -35,6 +35,9 @@ void cases<graph::TakeShard>(Cases& to) {
     to.add<Op>("take_shard_of_sequences" + s.name, {.x = act({12, s.width}), .rank = rank},
                taken(0, {{12}, 3, 0, 6}), of_rank);
     to.add<Op>("take_shard_0" + s.name, {.x = act({8, 12}), .rank = rank}, taken(0, {{8}, 2}), of_rank);
+    // Seven rows, which three ranks cannot share equally.
+    to.add<Op>("take_shard_uneven" + s.name, {.x = act({7, 12}), .rank = rank}, taken(0, {{7}, 3, 1}),
+               of_rank);
     to.add<Op>("take_shard_1" + s.name, {.x = act({8, 12}, {8, 4}), .rank = rank}, taken(1, {{8, 4}, 2}),
                of_rank);
   }

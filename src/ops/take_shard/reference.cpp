@@ -1,5 +1,6 @@
 #include "ops/reference.h"
 #include "graph/reshard.h"
+#include "graph/shard.h"
 
 namespace strata::reference {
 
@@ -23,11 +24,19 @@ void compute(const Arrays<graph::TakeShard>& at) {
     for (int64_t i = 0; i < share; ++i) taken.push_back(begin + number * share + i);
     begin += parts[p];
   }
+  const bool is_padded = !attrs.cuts.empty() && attrs.cuts.front().to.alignment > 0;
+  if (is_padded) {
+    taken.assign(static_cast<size_t>(y.shape[dim]), -1);
+    for (const graph::HeldSpan& span : graph::held_of(attrs.cuts.front().to, index))
+      for (int64_t i = 0; i < span.whole.size(); ++i)
+        taken[static_cast<size_t>(span.at + i)] = span.whole.begin + i;
+  }
   int64_t inner = 1;
   for (int i = dim + 1; i < x.shape.rank(); ++i) inner *= x.shape[i];
   for (int64_t i = 0; i < y.shape.elements(); ++i) {
     const int64_t row = i / inner / y.shape[dim], along = i / inner % y.shape[dim];
-    y.put(i, x.at((row * x.shape[dim] + taken[static_cast<size_t>(along)]) * inner + i % inner));
+    const int64_t from = taken[static_cast<size_t>(along)];
+    y.put(i, from < 0 ? 0 : x.at((row * x.shape[dim] + from) * inner + i % inner));
   }
 }
 

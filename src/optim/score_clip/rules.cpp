@@ -17,12 +17,13 @@ int64_t rows_of(const ScoreClip::Heads& heads) {
 
 // Of what each rank has found, all parts and all heads. Values that are placed alike travel together.
 std::vector<ValueId> gathered_scores(Graph& graph, std::vector<ValueId> scores) {
-  for (auto axis = graph::kAllAxes.rbegin(); axis != graph::kAllAxes.rend(); ++axis) {
-    if (graph.mesh().size(*axis) == 1) continue;
+  // Ranks of the context axis that have heads for their own rows cut those of a tensor shard: they come first.
+  for (const Axis axis : graph::kAllAxes) {
+    if (graph.mesh().size(axis) == 1) continue;
     std::vector<bool> is_moved(scores.size());
     for (size_t i = 0; i < scores.size(); ++i) {
       const graph::Placements like = graph.value(scores[i]).placements;
-      if (is_moved[i] || like[*axis].kind != Placement::Kind::kSharded) continue;
+      if (is_moved[i] || like[axis].kind != Placement::Kind::kSharded) continue;
       std::vector<size_t> alike;
       graph::InIds<graph::Reshard> in;
       for (size_t other = i; other < scores.size(); ++other) {
@@ -30,7 +31,7 @@ std::vector<ValueId> gathered_scores(Graph& graph, std::vector<ValueId> scores) 
         alike.push_back(other);
         in.x.push_back(scores[other]);
       }
-      const auto moved = add<graph::Reshard>(graph, in, {.axis = *axis, .from = like[*axis], .to = kR}).moved;
+      const auto moved = add<graph::Reshard>(graph, in, {.axis = axis, .from = like[axis], .to = kR}).moved;
       for (size_t at = 0; at < alike.size(); ++at) {
         scores[alike[at]] = moved[at];
         is_moved[alike[at]] = true;
