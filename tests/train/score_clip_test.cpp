@@ -33,7 +33,7 @@ TEST(ScoreClipRun, BoundsScoresThatGrowWithoutIt) {
   ASSERT_EQ(grown.size(), 12U);
   ASSERT_EQ(held.size(), 12U);
   EXPECT_EQ(held.front(), grown.front()) << "the first step's scores are those of the initial weights";
-  EXPECT_GT(greatest_of_last(grown), 100);
+  EXPECT_GT(greatest_of_last(grown), 50);
   // An update after the limit lets them grow above it, by a step's growth.
   EXPECT_LT(greatest_of_last(held), 40);
   for (const double heads : values_of(tiny.folder("free"), "clipped_heads")) EXPECT_EQ(heads, 0);
@@ -87,8 +87,8 @@ TEST(ScoreClipRun, ReportsTheSameOnRanks) {
 TEST(ScoreClipRun, WorksInOtherPrecisions) {
   for (const char* compute : {"bf16", "fp16", "fp8"}) {
     const TinyRun tiny;
-    const std::string set = std::string("precision.compute=\"") + compute + "\"";
-    EXPECT_EQ(tiny.train(growing("10", {set})).end, RunEnd::kFinished) << compute;
+    const Sets sets{std::string("precision.compute=\"") + compute + "\"", "precision.keep=[\"head\"]"};
+    EXPECT_EQ(tiny.train(growing("10", sets)).end, RunEnd::kFinished) << compute;
     const std::vector<double> scores = values_of(tiny.folder(), "max_attention_score");
     ASSERT_EQ(scores.size(), 12U) << compute;
     EXPECT_LT(greatest_of_last(scores), 40) << compute;

@@ -116,7 +116,7 @@ const OpDef ScoreFactors::def = define<ScoreFactors>({
 });
 
 const OpDef ScaleRows::def = define<ScaleRows>({
-    .name = "scale_rows",
+    .name = "scale_head_rows",
     .family = "update",
     .infer = [](const auto& node) -> Outputs<ScaleRows> {
       const Shape& shape = node.in.parameter->shape;
