@@ -235,7 +235,7 @@ void cases<ops::SparseAttention>(Cases& to) {
     for (const bool adds : {false, true})
       to.add<ops::SparseAttention>(adds ? "sparse_attention_greatest_so_far" : "sparse_attention_greatest",
                                    {.q = one.q(), .kv = one.kv(), .chosen = one.rows.chosen()}, attrs,
-                                   {.replicated_only = true, .adds = adds});
+                                   {.replicated_only = true, .ragged = true, .adds = adds});
   }
   to.time<ops::SparseAttention>({.q = timed_rows(), .kv = timed_sparse_keys(), .chosen = timed_chosen()},
                                 kTimedSparse);

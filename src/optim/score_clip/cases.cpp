@@ -53,7 +53,8 @@ void cases<optim::ScaleRows>(Cases& to) {
     return f32_of({rows}, [](int64_t i) { return i % 3 == 0 ? 1.0 : 0.1 * static_cast<double>(i % 7 + 1); });
   };
   const CaseOptions<optim::ScaleRows> updates{.updates = {{"parameter", "parameter"}}};
-  to.add<optim::ScaleRows>("scale_head_rows", {.parameter = f32({12, 20}), .factors = factors(12)}, {}, updates);
+  to.add<optim::ScaleRows>("scale_head_rows", {.parameter = f32({12, 20}), .factors = factors(12)}, {},
+                           updates);
   to.add<optim::ScaleRows>("scale_head_rows_of_vector", {.parameter = f32({12}), .factors = factors(12)}, {},
                            updates);
   to.time<optim::ScaleRows>({.parameter = timed_matrix(), .factors = zeros({timed_matrix().shape[0]})}, {},
