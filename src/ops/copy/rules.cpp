@@ -9,8 +9,10 @@ const OpDef Copy::def = define<Copy>({
     .family = "elementwise",
     .infer = [](const auto& node) -> Outputs<Copy> { return {.copy = Spec::like(*node.in.x)}; },
     .cost = [](const auto& node) { return streamed(node, 0); },
-    .placements = [](const auto&, Axis) -> Splits<Copy> {
-      return {{{.x = kS0}, {.copy = kS0}}, {{.x = kS1}, {.copy = kS1}}};
+    .placements = [](const auto& node, Axis) -> Splits<Copy> {
+      Splits<Copy> splits{{{.x = kS0}, {.copy = kS0}}};
+      if (node.in.x->shape.rank() > 1) splits.push_back({{.x = kS1}, {.copy = kS1}});
+      return splits;
     },
     .gradient = [](GradientBuilder& builder,
                    const auto& node) { builder.add_gradient(node.in.x, builder.gradient_of(node.out.copy)); },
