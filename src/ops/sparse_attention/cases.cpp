@@ -15,10 +15,10 @@ Operand i32_matrix(Shape shape, std::function<double(int64_t)> content) {
   return {.dtype = DType::kI32, .shape = shape, .content = std::move(content)};
 }
 
-// ±1/4, ±3/4 and ±5/4: dots of an odd number of columns are at least 1/16 away from the bend of relu.
-Operand odd_quarters(Shape shape) {
+// ±1/8, ±3/8 and ±5/8: dots of an odd number of columns are at least 1/64 away from the bend of relu.
+Operand odd_eighths(Shape shape) {
   Operand operand = act(shape);
-  operand.content = [](int64_t i) { return static_cast<double>(2 * ((i * 7 + i / 5 * 3) % 6) - 5) / 4; };
+  operand.content = [](int64_t i) { return static_cast<double>(2 * ((i * 7 + i / 5 * 3) % 6) - 5) / 8; };
   return operand;
 }
 
@@ -270,8 +270,8 @@ void add_loss_cases(Cases& to, const std::string& name) {
   for (const Indexed& one : indexed()) {
     if (one.ties) continue;  // only of the choice
     Given in{};
-    in.q = odd_quarters(one.q().shape);
-    in.k = odd_quarters(one.k().shape);
+    in.q = odd_eighths(one.q().shape);
+    in.k = odd_eighths(one.k().shape);
     in.weights = one.weights();
     in.targets = one.targets();
     in.kv_begin = one.kv_begin();
