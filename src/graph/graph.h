@@ -250,7 +250,7 @@ struct Parameter {
   int32_t layer = kNone;    // the model's block that it is in; kNone outside
   bool of_encoder = false;  // belongs to the encoder of an encoder–decoder
   bool of_indexer = false;  // belongs to an indexer of sparse attention
-  bool is_frozen = false;   // stays as it is in this run, bit for bit
+  bool is_frozen = false;   // does not change in this run, bit for bit
   Sharing sharing = {};
   Part part = {};
   Balance balance = {};

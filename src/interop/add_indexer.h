@@ -1,5 +1,5 @@
-// Gives a dense model with latent attention an indexer with random weights (layers/indexer.h), as DeepSeek-V3.2 was made from
-// DeepSeek-V3.1: a warm-up then trains the indexer alone, and after it the model attends to the keys that it chooses.
+// Adds to a dense model with latent attention an indexer with random weights (layers/indexer.h), as DeepSeek-V3.2 was made from
+// DeepSeek-V3.1: a warm-up then trains only the indexer, and after it the model attends to the keys that it chooses.
 #pragma once
 
 #include <cstdint>

@@ -9,7 +9,7 @@ namespace strata::layers {
 struct IndexerDims {
   int64_t heads = 0, dim = 0;
   int64_t count = 0;            // of the keys that it chooses
-  bool adjacent_pairs = false;  // ops::RopeAttrs, of its own rotation
+  bool adjacent_pairs = false;  // ops::RopeAttrs, of the indexer
 
   bool operator==(const IndexerDims&) const = default;
 };

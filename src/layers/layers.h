@@ -92,7 +92,7 @@ struct Settings {
   ContextKind context_kind = ContextKind::kAllGather;
   // Whether blocks with experts add the losses that keep these balanced, and count the tokens of each.
   bool trains_experts = false;
-  // Of models with an indexer (layers/indexer.h): attention to all keys, while the indexer learns what it attends to,
+  // Of models with an indexer (layers/indexer.h): attention to all keys, from which the indexer learns,
   // or to the keys that the indexer chooses.
   enum class Indexer : uint8_t { kDense, kSparse } indexer = Indexer::kSparse;
   bool trains_indexer = false;  // whether its loss is added
@@ -121,7 +121,7 @@ struct Inputs {
 struct Results {
   // Losses, each in terms of the main one (graph::WeightedLoss::in_main_terms).
   std::vector<ValueId> losses = {};
-  // i32[N, count], what the indexer of the last layer that has one has chosen (ops/sparse_attention).
+  // i32[N, count], the keys chosen by the indexer of the last layer that has one (ops/sparse_attention).
   ValueId chosen = kNone;
   // Sums of the loads of several layers, with MoeSpec::pool_layers.
   ops::RouterSumsOf pooled = {kNone, kNone};

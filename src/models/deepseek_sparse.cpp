@@ -1,6 +1,10 @@
 // DeepSeek-V3.2 and GLM-5: DeepSeek-V3 with an indexer, which chooses the keys that each token attends to. GLM-5's indexer
 // rotates adjacent pairs, and some of its layers share the choice of an earlier one.
 
+#include <fmt/core.h>
+
+#include <algorithm>
+
 #include "base/json.h"
 #include "models/decoder.h"
 #include "models/deepseek.h"

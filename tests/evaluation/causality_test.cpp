@@ -60,7 +60,7 @@ TEST(Causality, StatesThatRunIntoTheNextDocumentAreNamed) {
   }
 }
 
-// Keys that are chosen among all, and excluded only then, tell a row what comes later.
+// Keys that are chosen among all, and excluded only then, let later tokens change a row.
 TEST(Causality, AChoiceBeforeTheMaskIsNamed) {
   for (const char* preset : {"dsa-30m", "glm-5"}) {
     for (const Plant plant : {Plant::kNothing, Plant::kChoiceBeforeMask}) {

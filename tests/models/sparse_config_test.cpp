@@ -1,4 +1,4 @@
-// config.json of models with an indexer: what is read, what is refused and how, and published sizes.
+// config.json of models with an indexer: its keys, refusals and their messages, and published sizes.
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Indexers of sparse attention against a script written from DeepSeek's report (tools/golden/indexer_loss.py): the loss of both
-// stages, gradients, steps of the warm-up; and what is frozen.
+// stages, gradients, steps of the warm-up; and frozen weights.
 #include <filesystem>
 
 #include "base/error.h"
@@ -86,7 +86,7 @@ TEST_P(Indexers, WarmupTrainsTheIndexerAlone) {
   EXPECT_EQ(frozen_weights(*executor), before);
 }
 
-// All keys are chosen, so the model computes what it did without an indexer.
+// All keys are chosen, so the model computes the same as without an indexer.
 TEST(AddIndexer, AChoiceOfAllKeysReproducesTheDenseModel) {
   const ScratchFolder scratch;
   cli::AddIndexerCommand command;

@@ -7,7 +7,7 @@
 namespace strata::cpu {
 
 // Bytes of scratch for a number of threads; more threads than that do not take part in a call. The scores of a few
-// rows against all keys are all that is kept of them.
+// rows against all keys are all that memory holds of them.
 struct KeySelectionPlan {
   IndexerShape shape;
   int64_t threads = 1;
