@@ -27,7 +27,7 @@ struct IndexerInputs {
   const void* k = nullptr;         // rows of `size` elements
   const float* weights = nullptr;  // [sequences · q_len, heads]
   // A row sees the keys from kv_begin [sequences · q_len], or 0, to its own place: q_start [sequences, q_pieces] are
-  // those of the pieces' first rows. Null, for one piece only: 0.
+  // those of the chunks' first rows. Null, for one chunk only: 0.
   const int32_t* kv_begin = nullptr;
   const int32_t* q_start = nullptr;
   const int32_t* kv_slot = nullptr;  // [sequences]: the one of k to read; null: the same

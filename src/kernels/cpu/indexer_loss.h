@@ -1,5 +1,5 @@
 // The loss of an indexer (indexer.h): coefficient · Σ_t KL(p[t] ‖ softmax(I[t])) over the rows t with a target.
-// p[t] is what the main attention gives to each key, summed over its heads and divided by the sum over keys:
+// p[t] is the main attention's weight of each key, summed over heads and divided by the sum over keys:
 //
 //   chosen keys   p[t, j] ∝ mass[t, j], over the listed keys
 //   all keys      p[t, s] ∝ Σ_n exp(main_scale · main_q[t, n] · main_k[s, n] - main_lse[t, n]), over those a row sees

@@ -63,7 +63,7 @@ HWY_INLINE void score_gradients(float* scores, const float* mass, int64_t n, flo
   }
 }
 
-// Turns the dots of a head and n keys into the gradients of these, ds · weight where they are above 0; returns the sum
+// Turns the dots of a head and n keys into the gradients of these, ds · weight if a dot is above 0; returns the sum
 // of ds · relu(dot). In whole vectors.
 HWY_INLINE float dot_gradients(float* dots, const float* ds, int64_t n, float weight) {
   const F32 d;

@@ -194,8 +194,8 @@ HWY_EXPORT(select);
 KeySelectionPlan plan_key_selection(const IndexerShape& shape, const hardware::DeviceSpec& device) {
   STRATA_CHECK(
       shape.heads > 0 && shape.size > 0 && shape.count > 0 && shape.q_len % shape.q_pieces == 0,
-      "[key selection] {} heads of {} columns, {} keys chosen, {} rows in {} pieces: expected sizes above 0 "
-      "and equal pieces",
+      "[key selection] {} heads of {} columns, {} keys chosen, {} rows in {} chunks: expected sizes above 0 "
+      "and equal chunks",
       shape.heads, shape.size, shape.count, shape.q_len, shape.q_pieces);
   KeySelectionPlan plan{.shape = shape, .threads = std::max(1, device.threads)};
   indexer::Carver carver(nullptr);

@@ -6,8 +6,8 @@
 
 namespace strata::cpu {
 
-// Bytes of scratch for a number of threads; more threads than that do not take part in a call. The scores of a few
-// rows against all keys are all that is kept of them.
+// Bytes of scratch for a number of threads; more threads than that do not take part in a call. Only the scores
+// of a few rows against all keys are stored at a time.
 struct KeySelectionPlan {
   IndexerShape shape;
   int64_t threads = 1;

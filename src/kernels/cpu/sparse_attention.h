@@ -46,7 +46,7 @@ struct SparseAttentionInputs {
 };
 
 // out: [sequences · q_len, heads · value_dim]. lse [sequences, heads, q_len] may be null. mass [sequences · q_len,
-// count] may be null: p summed over heads, 0 where nothing is chosen. A row without keys has out 0 and lse -inf.
+// count] may be null: p summed over heads, 0 for entries of -1. A row without keys has out 0 and lse -inf.
 // Scratch is aligned to 64 bytes and keeps nothing between calls.
 void sparse_attention_forward(const SparseAttentionPlan& plan, void* out, float* lse, float* mass,
                               const SparseAttentionInputs& in, void* scratch);

@@ -79,7 +79,7 @@ HWY_INLINE void dots_together(const float* HWY_RESTRICT x, const float* const* r
   for (int i = 0; i < kCount; i += 4) put_four_sums(sum[i], sum[i + 1], sum[i + 2], sum[i + 3], to + i);
 }
 
-// to[i] = x · rows[i] for i < count; rows has 3 more entries, which are read, and `to` takes as many more numbers.
+// to[i] = x · rows[i] for i < count; `rows` has 3 more entries, which are read, and `to` has space for 3 more.
 HWY_INLINE void dots(const float* x, const float* const* rows, int64_t count, int64_t n, float* to) {
   int64_t i = 0;
   for (; i + 8 <= count; i += 8) dots_together<8>(x, rows + i, n, to + i);

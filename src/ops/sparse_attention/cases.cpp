@@ -269,7 +269,7 @@ void add_loss_cases(Cases& to, const std::string& name) {
     in.rank = one.rank_block();
     Given dense = in;
     in.chosen = one.chosen();
-    // Some are 0; those of places that nobody chose do not count.
+    // Some are 0; entries of -1 do not count.
     in.mass = constant(
         f32_of({one.rows(), one.count}, [](int64_t i) { return 0.4 * static_cast<double>(i * 3 % 5); }));
     const ops::IndexerLossAttrs attrs{.indexer = one.attrs(), .coefficient = 0.6};

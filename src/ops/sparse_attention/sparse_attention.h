@@ -15,7 +15,7 @@
 //
 // A row sees the keys from kv_begin to its own place. Places are those of the whole sequence. On the context axis
 // rows are a rank's two chunks of each sequence (ops/context_attention) and keys are those of whole sequences;
-// `rank` tells the places of rows. No value here has sequence_length · kv_length elements, nor does scratch.
+// `rank` has the places of rows. No value here has sequence_length · kv_length elements, nor does scratch.
 #pragma once
 
 #include "ops/attention/attention.h"
@@ -28,7 +28,7 @@ struct IndexerAttrs {
   int64_t kv_length = 0;                     // keys of a sequence
   int64_t count = 0;                         // of keys that are chosen
   double scale = 1;                          // of I
-  graph::Axis axis = graph::Axis::kContext;  // whose ranks share the rows, where there is `rank`
+  graph::Axis axis = graph::Axis::kContext;  // whose ranks share the rows, with `rank`
   int64_t ranks = 1;                         // of the axis, on a rank; 1 before localize()
   bool operator==(const IndexerAttrs&) const = default;
   void describe(graph::AttributeText& to) const;
@@ -42,7 +42,7 @@ struct SelectKeys {
     Of<Act> k;                        // [M, D], one for all heads
     Of<F32> weights;                  // [N, H]
     Of<Optional<I32>> kv_begin = {};  // [N]
-    Of<Optional<I32>> rank = {};      // per-rank constants, where ranks may share the rows
+    Of<Optional<I32>> rank = {};      // per-rank constants, if ranks may share the rows
     static constexpr std::string_view names = "q k weights kv_begin rank";
   };
   template <template <typename> class Of>
@@ -81,7 +81,7 @@ struct SparseAttention {
     Of<F32> lse;  // [sequences, heads, sequence_length]
     Of<Optional<F32>> mass =
         {};  // [N, count], probabilities summed over heads (a partial sum where ranks share
-             // heads); 0 where nothing is chosen. No gradient
+             // heads); 0 for entries of -1. No gradient
     static constexpr std::string_view names = "out lse mass";
   };
   using Attrs = SparseAttentionAttrs;

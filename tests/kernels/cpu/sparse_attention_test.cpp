@@ -88,7 +88,7 @@ TEST(SparseAttention, LeavesOutRowsWithoutKeys) {
   EXPECT_EQ(found.lse[0], -std::numeric_limits<double>::infinity());
 }
 
-// What the main attention gives to the keys of a row.
+// Masses of the main attention, by row and key.
 std::function<double(int64_t, size_t)> masses_of(const Problem& p, const Array& mass) {
   return [&p, &mass](int64_t row, size_t i) { return mass[row * p.n.count + static_cast<int64_t>(i)]; };
 }
@@ -341,7 +341,7 @@ TEST(SparseAttention, IsThatOfPyTorch) {
   };
   p.index_q = filled(1, 20 * 12);
   p.index_k = Array(DType::kF32, 20 * 4);
-  for (int64_t i = 0; i < 80; ++i) p.index_k.set(i, number(2, i / 8 * 8 + i % 4));  // equal in pairs
+  for (int64_t i = 0; i < 80; ++i) p.index_k.set(i, number(2, i / 8 * 8 + i % 4));  // two equal keys each
   p.weights = filled(3, 20 * 3, 0.4);
   p.q = filled(4, 20 * 10);
   p.kv = Array(DType::kF32, 20 * 16);

@@ -1,4 +1,4 @@
-// Sparse attention, its choice of keys and its loss in fp64 by their formulas, and what the kernels return for the
+// Sparse attention, its choice of keys and its loss in fp64 by their formulas, and the kernels' results for the
 // same operands.
 #pragma once
 
