@@ -130,7 +130,7 @@ HWY_INLINE Tile next_tile(const Call& call, int64_t first_row, int64_t rows, con
 // The entries of a list that are in the tile, as rows of its packed keys.
 struct Visit {
   int32_t begin = 0, end = 0;  // of the list
-  const float* rows[kTileKeys + 3];
+  const float* rows[kGradTileKeys + 3];
 
   int32_t count() const { return end - begin; }
   HWY_INLINE Visit(const int32_t* chosen, int32_t from, int32_t length, const Tile& tile, const float* keys,
@@ -267,7 +267,7 @@ HWY_INLINE void add_row_pairs(const BlockRow& row, const Visit& visit, const int
                               const Tile& tile, const float* const* value_rows, const BackwardScratch& w,
                               int64_t keys, int64_t values) {
   const F32 d;
-  HWY_ALIGN float p[kTileKeys + 16], ds[kTileKeys + 16];
+  HWY_ALIGN float p[kGradTileKeys + 16], ds[kGradTileKeys + 16];
   const int64_t n = visit.count();
   dots(row.query, visit.rows, n, keys, p);
   dots(row.dout, value_rows, n, values, ds);
@@ -329,23 +329,23 @@ HWY_ATTR void backward(const Call& call, int64_t task, void* memory) {
     }
   }
   std::fill_n(w.dq, group * s.q_len * keys, 0.0f);
-  for (Tile tile{0, 0}; tile.first < s.kv_len; tile.first += kTileKeys) {
-    tile.keys = std::min(kTileKeys, s.kv_len - tile.first);
+  for (Tile tile{0, 0}; tile.first < s.kv_len; tile.first += kGradTileKeys) {
+    tile.keys = std::min(kGradTileKeys, s.kv_len - tile.first);
     const int64_t k_offset = call.kv_base(sequence) + tile.first * s.k_stride + kv_head * s.head_dim,
                   v_offset = call.kv_base(sequence) + tile.first * s.v_stride + kv_head * s.value_dim;
     simd::pack_rows(w.keys, key_stride, call.in.k, s.dtype, k_offset, s.k_stride, tile.keys, tile.keys,
                     s.head_dim, 1.0f);
     simd::pack_rows(w.values, value_stride, call.in.v, s.dtype, v_offset, s.v_stride, tile.keys, tile.keys,
                     s.value_dim, 1.0f);
-    std::fill_n(w.dkeys, kTileKeys * key_stride, 0.0f);
-    std::fill_n(w.dvalues, kTileKeys * value_stride, 0.0f);
+    std::fill_n(w.dkeys, kGradTileKeys * key_stride, 0.0f);
+    std::fill_n(w.dvalues, kGradTileKeys * value_stride, 0.0f);
     const auto last = static_cast<int32_t>(tile.first + tile.keys);
     for (int64_t begin = 0; begin < s.q_len; begin += kBlockRows) {
       const int64_t end = std::min(begin + kBlockRows, s.q_len);
       bool any = false;
       for (int64_t g = 0; g < group && (g == 0 || any); ++g) {
         const int64_t head = kv_head * group + g;
-        std::fill_n(w.pairs, kTileKeys, 0);
+        std::fill_n(w.pairs, kGradTileKeys, 0);
         for (int64_t r = begin; r < end; ++r) {
           const int32_t* const chosen = call.chosen(first + r);
           if (w.at[r] == w.lengths[r] || chosen[w.at[r]] >= last) continue;

@@ -13,7 +13,8 @@ using attention::ceil_div;
 using attention::padded_columns;
 using attention::tile_stride;
 
-inline constexpr int64_t kTileKeys = 128;  // of a packed tile
+inline constexpr int64_t kTileKeys = 128;      // of a packed tile, forward
+inline constexpr int64_t kGradTileKeys = 512;  // and backward: more pairs for each row that is packed again
 inline constexpr int64_t kBlockRows = 64;  // of a block that adds to the gradients of a tile's keys together
 
 struct Call {
@@ -64,16 +65,16 @@ struct ForwardScratch {
 
 struct BackwardScratch {
   BackwardScratch(Carver& carver, const SparseAttentionShape& s)
-      : keys(carver.take<float>(kTileKeys * tile_stride<float>(s.head_dim))),
-        values(carver.take<float>(kTileKeys * tile_stride<float>(s.value_dim))),
-        dkeys(carver.take<float>(kTileKeys * tile_stride<float>(s.head_dim))),
-        dvalues(carver.take<float>(kTileKeys * tile_stride<float>(s.value_dim))),
+      : keys(carver.take<float>(kGradTileKeys * tile_stride<float>(s.head_dim))),
+        values(carver.take<float>(kGradTileKeys * tile_stride<float>(s.value_dim))),
+        dkeys(carver.take<float>(kGradTileKeys * tile_stride<float>(s.head_dim))),
+        dvalues(carver.take<float>(kGradTileKeys * tile_stride<float>(s.value_dim))),
         queries(carver.take<float>(kBlockRows * tile_stride<float>(s.head_dim))),
         dout(carver.take<float>(kBlockRows * tile_stride<float>(s.value_dim))),
-        p(carver.take<float>(kTileKeys * kBlockRows)),
-        ds(carver.take<float>(kTileKeys * kBlockRows)),
-        pair_rows(carver.take<int32_t>(kTileKeys * kBlockRows)),
-        pairs(carver.take<int32_t>(kTileKeys)),
+        p(carver.take<float>(kGradTileKeys * kBlockRows)),
+        ds(carver.take<float>(kGradTileKeys * kBlockRows)),
+        pair_rows(carver.take<int32_t>(kGradTileKeys * kBlockRows)),
+        pairs(carver.take<int32_t>(kGradTileKeys)),
         dq(carver.take<float>(s.heads / s.kv_heads * s.q_len * padded_columns<float>(s.head_dim))),
         lse(carver.take<float>(s.heads / s.kv_heads * s.q_len)),
         delta(carver.take<float>(s.heads / s.kv_heads * s.q_len)),
