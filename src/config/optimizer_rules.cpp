@@ -4,6 +4,7 @@
 #include <fnmatch.h>
 
 #include <algorithm>
+#include <memory>
 #include <unordered_map>
 
 #include "base/error.h"
@@ -144,21 +145,25 @@ void check_score_limit(const RunConfig& config, const models::ModelConfig& model
 }
 
 optim::RuleOf optimizer_rules(const RunConfig& config, const models::ModelConfig& model) {
-  std::unordered_map<std::string, std::vector<models::TensorRow>>
-      tensors;  // of each parameter, in the order of its rows
-  for (models::TensorRow& row : model.family->tensors(model)) tensors[row.parameter].push_back(row);
-  for (auto& [name, rows] : tensors)
+  // Of each parameter, in the order of its rows. The copies of the rules share them: a large mixture has 50,000.
+  using Tensors = std::unordered_map<std::string, std::vector<models::TensorRow>>;
+  Tensors all;
+  for (models::TensorRow& row : model.family->tensors(model)) {
+    std::vector<models::TensorRow>& rows = all[row.parameter];
+    rows.push_back(std::move(row));
+  }
+  for (auto& [name, rows] : all)
     std::sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.row < b.row; });
   return [optimizer = config.optimizer, precision = config.precision, seed = config.run.seed,
           row_clip = config.training.clip_rows, model,
-          tensors = std::move(tensors)](const std::string& name, graph::ParameterRole role) {
+          tensors = std::make_shared<const Tensors>(std::move(all))](const std::string& name, graph::ParameterRole role) {
     // The relative weight decay per step does not change with the width.
     models::RateScale scale = models::rate_scale(model, role);
     optim::ParameterRule rules{.tensors = {},
                                .part_scales = std::move(scale.parts),
                                .row_clip = models::is_hidden_matrix(role) ? row_clip : 0};
-    const auto found = tensors.find(name);
-    STRATA_CHECK(found != tensors.end(), "no file of {} contains {}", name, model.family->name);
+    const auto found = tensors->find(name);
+    STRATA_CHECK(found != tensors->end(), "no file of {} contains {}", name, model.family->name);
     for (const models::TensorRow& row : found->second) {
       OptimizerKind kind = optimizer.name;
       optim::UpdateRule rule{.weight_decay = models::is_matrix(role) ? optimizer.weight_decay : 0.0};
