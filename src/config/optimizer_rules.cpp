@@ -156,7 +156,8 @@ optim::RuleOf optimizer_rules(const RunConfig& config, const models::ModelConfig
     std::sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.row < b.row; });
   return [optimizer = config.optimizer, precision = config.precision, seed = config.run.seed,
           row_clip = config.training.clip_rows, model,
-          tensors = std::make_shared<const Tensors>(std::move(all))](const std::string& name, graph::ParameterRole role) {
+          tensors = std::make_shared<const Tensors>(std::move(all))](const std::string& name,
+                                                                     graph::ParameterRole role) {
     // The relative weight decay per step does not change with the width.
     models::RateScale scale = models::rate_scale(model, role);
     optim::ParameterRule rules{.tensors = {},
