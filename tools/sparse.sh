@@ -10,6 +10,9 @@ strata=${STRATA:-build/release/bin/strata}
 read -r -a more <<<"${SETS:-}"
 
 tools/demo-corpus.sh
+mkdir -p "$folder"
+# Later stages have the model of a folder.
+sed '/^\[model/,/^\[tokenizer/{/^\[tokenizer/!d}' examples/sparse.toml >"$folder/stage.toml"
 # stage NAME CONFIG SETTING…: a run, unless it is finished.
 stage() {
   local name=$1 config=$2 arguments=()
@@ -23,13 +26,13 @@ stage dense examples/sparse.toml
 [ -e "$folder/with-indexer" ] ||
   "$strata" checkpoint add-indexer "$folder/dense" "$folder/with-indexer" --heads 4 --size 64 --top-k 64 --dtype fp32
 tokenizer="tokenizer.path=\"$folder/dense/final/tokenizer.json\""
-stage warmup examples/sparse-stage.toml "model.from=\"$folder/with-indexer\"" 'model.indexer="warmup"' "$tokenizer" \
+stage warmup "$folder/stage.toml" "model.from=\"$folder/with-indexer\"" 'model.indexer="warmup"' "$tokenizer" \
   training.tokens=120_000 schedule.warmup_steps=5
 # Without a warm-up, for comparison: the indexer is random at first.
 for name in sparse cold; do
   from=$folder/warmup/final
   [ "$name" = sparse ] || from=$folder/with-indexer
-  stage "$name" examples/sparse-stage.toml "model.from=\"$from\"" "$tokenizer" \
+  stage "$name" "$folder/stage.toml" "model.from=\"$from\"" "$tokenizer" \
     training.tokens=80_000 optimizer.lr=2e-4 schedule.warmup_steps=5
 done
 for name in with-indexer warmup/final sparse/final cold/final; do

@@ -11,7 +11,7 @@ import pathlib
 import sys
 
 METRIC = "eval/held-out/loss"
-TOKENS_PER_STEP = 8 * 512  # examples/sparse-stage.toml
+TOKENS_PER_STEP = 8 * 512  # examples/sparse.toml
 NAMES = {"dense": "dense", "sparse": "sparse after a warm-up", "cold": "sparse without one"}
 COLOURS = {"dense": "#1f6fb4", "sparse": "#2c8a57", "cold": "#d4622a"}
 WIDTH, HEIGHT, TOP, BOTTOM, LEFT, GAP, RIGHT = 960, 420, 56, 52, 64, 70, 24

@@ -323,10 +323,59 @@ void upcycle(const std::string&) {
   EXPECT_TRUE(has(desk.refused("checkpoint upcycle run/final g --top-k 9"), "--top-k"));
 }
 
+// The golden DeepSeek-V3 of two layers: 14 numbers of a query's latent, 6 dimensions rotate, 64 positions.
+void add_indexer(const std::string&) {
+  const Desk desk;
+  const std::string dense = STRATA_SOURCE "/tests/models/golden/deepseek-v3 ";
+  const auto made = [&](const std::string& options, const std::string& out) {
+    const json result = desk.object("checkpoint add-indexer " + dense + out + " --json " + options);
+    EXPECT_EQ(result["path"], out);
+    json config = parse_json<json>(desk.read(out + "/config.json"));
+    EXPECT_EQ(config["model_type"], "deepseek_v32");
+    return config;
+  };
+  const json usual = made("--top-k 8", "a");
+  EXPECT_EQ(usual["index_topk"], 8);
+  EXPECT_EQ(usual["index_n_heads"], 64);
+  EXPECT_EQ(usual["index_head_dim"], 128);
+  const std::string small = "--top-k 8 --heads 3 --size 10 --dtype fp32";
+  const json sized = made(small, "b");
+  EXPECT_EQ(sized["index_n_heads"], 3);
+  EXPECT_EQ(sized["index_head_dim"], 10);
+  const auto queries = [&](const char* out) {
+    return tensors_in(desk.path(out)).at("model.layers.1.self_attn.indexer.wq_b.weight");
+  };
+  EXPECT_EQ(queries("a").dtype, "BF16");
+  EXPECT_EQ(queries("b").dtype, "F32");
+  EXPECT_EQ(queries("b").shape, (Shape{30, 14}));
+  double squares = 0;
+  for (const double x : queries("b").values) squares += x * x;
+  EXPECT_NEAR(std::sqrt(squares / 420), 0.02, 0.003);
+  made(small + " --seed 2", "c");
+  EXPECT_NE(queries("c").values, queries("b").values);
+  made(small + " --seed 1", "d");
+  EXPECT_EQ(queries("d").values, queries("b").values);
+  ASSERT_EQ(desk.strata("checkpoint add-indexer " + dense + "e --top-k 8 --max-shard-size 20KB").code, 0);
+  EXPECT_TRUE(desk.exists("e/model.safetensors.index.json"));
+  EXPECT_TRUE(has(desk.refused("checkpoint add-indexer " + dense + "a --top-k 8"), "--force"));
+  made("--top-k 8 --force", "a");
+  EXPECT_TRUE(has(desk.refused("checkpoint add-indexer " + dense + "f"), "index_topk is 2048"));
+}
+
 }  // namespace
 
 Contracts checkpoint_options() {
-  return {{"checkpoint upcycle DENSE", upcycle},
+  return {{"checkpoint add-indexer DENSE", add_indexer},
+          {"checkpoint add-indexer OUT", add_indexer},
+          {"checkpoint add-indexer --top-k", add_indexer},
+          {"checkpoint add-indexer --heads", add_indexer},
+          {"checkpoint add-indexer --size", add_indexer},
+          {"checkpoint add-indexer --seed", add_indexer},
+          {"checkpoint add-indexer --dtype", add_indexer},
+          {"checkpoint add-indexer --max-shard-size", add_indexer},
+          {"checkpoint add-indexer --force", add_indexer},
+          {"checkpoint add-indexer --json", add_indexer},
+          {"checkpoint upcycle DENSE", upcycle},
           {"checkpoint upcycle OUT", upcycle},
           {"checkpoint upcycle --experts", upcycle},
           {"checkpoint upcycle --top-k", upcycle},

@@ -259,6 +259,30 @@ void mtp_loss_weight(const std::string&) {
   EXPECT_TRUE(has(lab.refusal({"model.mtp_loss_weight=0.3"}), "num_nextn_predict_layers"));
 }
 
+// A warm-up moves the indexer and nothing else; sparse training is the default.
+void indexer(const std::string&) {
+  Lab lab;
+  const auto model = [](const std::string& stage, const char* top_k) {
+    return "preset = \"dsa-30m\"\nindexer = \"" + stage +
+           "\"\n[model.override]\nnum_hidden_layers = 1\nfirst_k_dense_replace = 1\nvocab_size = 300\n"
+           "index_topk = " +
+           top_k + "\n";
+  };
+  const Seen usual = run_model(lab, model("auto", "4")), sparse = run_model(lab, model("sparse", "4")),
+             warmup = run_model(lab, model("warmup", "4"), {"training.steps=2"});
+  EXPECT_TRUE(same(usual.weights(1), sparse.weights(1)));
+  EXPECT_TRUE(usual.values("indexer_share").empty());
+  EXPECT_GT(usual.values("indexer_loss").at(0), 0);
+  EXPECT_GT(warmup.values("indexer_share").at(0), 0);
+  EXPECT_LT(warmup.values("indexer_share").at(0), 1);
+  const Tensors first = warmup.weights(1), second = warmup.weights(2);
+  for (const auto& [name, tensor] : first)
+    EXPECT_EQ(tensor.values == second.at(name).values, !has(name, ".indexer.")) << name;
+  EXPECT_TRUE(has(lab.refusal({"model.indexer=\"warmup\""}), "which has no indexer"));
+  const std::string too_many = lab.refusal_of_toml(lab.toml("[model]\n" + model("sparse", "100")));
+  EXPECT_TRUE(has(too_many, "training.sequence_length") && has(too_many, "index_topk")) << too_many;
+}
+
 }  // namespace
 
 Contracts model_keys() {
@@ -281,6 +305,7 @@ Contracts model_keys() {
           {"model.tie_word_embeddings", tied},
           {"model.rope_theta", rope_theta},
           {"model.mtp_loss_weight", mtp_loss_weight},
+          {"model.indexer", indexer},
           {"model.override", overridden}};
 }
 
