@@ -279,7 +279,7 @@ void indexer(const std::string&) {
   for (const auto& [name, tensor] : first)
     EXPECT_EQ(tensor.values == second.at(name).values, !has(name, ".indexer.")) << name;
   EXPECT_TRUE(has(lab.refusal({"model.indexer=\"warmup\""}), "which has no indexer"));
-  const std::string too_many = lab.refusal_of_toml(lab.toml("[model]\n" + model("sparse", "100")));
+  const std::string too_many = lab.refusal_of_toml(lab.toml("[model]\n" + model("sparse", "1000")));
   EXPECT_TRUE(has(too_many, "training.sequence_length") && has(too_many, "index_topk")) << too_many;
 }
 
