@@ -269,7 +269,7 @@ void indexer(const std::string&) {
            top_k + "\n";
   };
   const Seen usual = run_model(lab, model("auto", "4")), sparse = run_model(lab, model("sparse", "4")),
-             warmup = run_model(lab, model("warmup", "4"), {"training.steps=2"});
+             warmup = run_model(lab, model("warmup", "4"), {"training.steps=2", "optimizer.lr=0.01"});
   EXPECT_TRUE(same(usual.weights(1), sparse.weights(1)));
   EXPECT_TRUE(usual.values("indexer_share").empty());
   EXPECT_GT(usual.values("indexer_loss").at(0), 0);
