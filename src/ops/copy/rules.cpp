@@ -14,8 +14,11 @@ const OpDef Copy::def = define<Copy>({
       if (node.in.x->shape.rank() > 1) splits.push_back({{.x = kS1}, {.copy = kS1}});
       return splits;
     },
-    .gradient = [](GradientBuilder& builder,
-                   const auto& node) { builder.add_gradient(node.in.x, builder.gradient_of(node.out.copy)); },
+    // A copy too: a stage without layers sends on the gradient that it receives.
+    .gradient =
+        [](GradientBuilder& builder, const auto& node) {
+          builder.add_gradient(node.in.x, copy(builder.graph(), builder.gradient_of(node.out.copy)));
+        },
 });
 
 ValueId copy(Graph& graph, ValueId x) {
