@@ -60,7 +60,8 @@ std::vector<PlacedCase> bound_cases() {
 
 // The forms of bound ops that have no kernel yet; docs/gpu.md lists them.
 bool is_refused_form(std::string_view message) {
-  constexpr std::string_view kForms[] = {"with means over ranks", "of a scaled loss", "to chosen keys"};
+  constexpr std::string_view kForms[] = {"with means over ranks", "of a scaled loss", "to chosen keys",
+                                         "with greatest scores"};
   return std::any_of(std::begin(kForms), std::end(kForms),
                      [&](std::string_view form) { return message.find(form) != message.npos; });
 }

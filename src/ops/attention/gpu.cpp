@@ -81,6 +81,7 @@ struct Attended {
 
 template <>
 BoundKernel bind(Gpu, const Bind<ops::Attention>& node) {
+  if (node.out.greatest) not_yet(ops::Attention::def.name, "with greatest scores");
   const Attended attended(node);
   return node.kernel(
       [attended](const Operands<ops::Attention>& at) {
