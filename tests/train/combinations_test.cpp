@@ -73,7 +73,6 @@ const std::vector<FamilySets>& families() {
                     "q_lora_rank=12"};
   const Sets routed = experts("n_routed_experts") +
                       Sets{"moe_intermediate_size=16", "first_k_dense_replace=1", "n_shared_experts=1"};
-  const Sets indexer{"index_n_heads=2", "index_head_dim=8", "index_topk=6"};
   const Sets one_group{"n_group=1", "topk_group=1"}, predicts{"num_nextn_predict_layers=1"};
   const Sets delta{"linear_num_key_heads=2", "linear_num_value_heads=4", "linear_key_head_dim=8",
                    "linear_value_head_dim=8"};
@@ -114,8 +113,6 @@ const std::vector<FamilySets>& families() {
       {"deepseek2", latent + routed, true},
       {"deepseek3", latent + routed + one_group + predicts, true},
       {"kimi-k2", latent + routed + one_group, true},
-      {"deepseek3.2", latent + indexer + routed + one_group + predicts, true},
-      {"glm-5", latent + indexer + routed + one_group + Sets{"indexer_types=['full', 'shared', 'shared']"},
        true},
       {"qwen3-next", delta + experts("num_experts") + in_three("linear_attention", "full_attention") + shared,
        true},
