@@ -3,22 +3,20 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
-#include <numeric>
 
 #include "base/parallel.h"
 
 namespace strata::cpu {
 
-void take_shard(void* y, const void* x, const ShardShape& shape, int64_t index) {
-  const int64_t whole = std::accumulate(shape.parts.begin(), shape.parts.end(), int64_t{0});
-  int64_t begin = 0, taken = 0;
-  for (size_t i = 0; i < shape.parts.size(); ++i) {
-    const int64_t part = shape.parts[i], share = part / shape.ranks;
-    const int64_t number = shape.mirrored && i % 2 == 1 ? shape.ranks - 1 - index : index;
-    const auto* from = static_cast<const std::byte*>(x) + (begin + number * share) * shape.inner_bytes;
-    auto* to = static_cast<std::byte*>(y) + taken * shape.inner_bytes;
-    const int64_t from_stride = whole * shape.inner_bytes, to_stride = from_stride / shape.ranks;
-    const int64_t bytes = share * shape.inner_bytes;
+void take_shard(void* y, const void* x, const ShardShape& shape, std::span<const ShardRange> ranges) {
+  const int64_t from_stride = shape.whole * shape.inner_bytes, to_stride = shape.held * shape.inner_bytes;
+  int64_t taken = 0;
+  for (const ShardRange& range : ranges) taken += range.count;
+  if (taken < shape.held) std::memset(y, 0, static_cast<size_t>(shape.outer * to_stride));
+  for (const ShardRange& range : ranges) {
+    const auto* from = static_cast<const std::byte*>(x) + range.from * shape.inner_bytes;
+    auto* to = static_cast<std::byte*>(y) + range.to * shape.inner_bytes;
+    const int64_t bytes = range.count * shape.inner_bytes;
     // If rows are contiguous this would be one long copy: split it so that several threads share it.
     constexpr int64_t kBlock = 1 << 18;
     parallel_ranges(shape.outer * bytes, kBlock, [&](int64_t first, int64_t last) {
@@ -29,8 +27,6 @@ void take_shard(void* y, const void* x, const ShardShape& shape, int64_t index) 
         first += count;
       }
     });
-    begin += part;
-    taken += share;
   }
 }
 

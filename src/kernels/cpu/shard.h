@@ -2,21 +2,23 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
+#include <span>
 
 namespace strata::cpu {
 
-// x has the layout [outer, parts…, inner bytes]; the parts are concatenated along the split dimension, and
-// `ranks` divides each of them.
+// x has the layout [outer, whole, inner bytes], a shard [outer, held, inner bytes].
 struct ShardShape {
   int64_t outer = 1;
-  std::vector<int64_t> parts;
+  int64_t whole = 0, held = 0;
   int64_t inner_bytes = 1;
-  int64_t ranks = 1;
-  bool mirrored = false;  // in every second part, shards are numbered from its end
 };
 
-// y = shard `index` of every part, concatenated again.
-void take_shard(void* y, const void* x, const ShardShape& shape, int64_t index);
+// `count` indices of the whole, from `from` on, which the shard has from `to` on.
+struct ShardRange {
+  int64_t from = 0, to = 0, count = 0;
+};
+
+// y = the ranges of x, and zeros between them. They do not overlap.
+void take_shard(void* y, const void* x, const ShardShape& shape, std::span<const ShardRange> ranges);
 
 }  // namespace strata::cpu

@@ -1,32 +1,23 @@
-#include "ops/reference.h"
+#include <numeric>
+
 #include "graph/reshard.h"
 #include "graph/shard.h"
+#include "ops/reference.h"
 
 namespace strata::reference {
 
-// The shard's share of every part.
+// The ranges of the whole that the rank holds.
 template <>
 void compute(const Arrays<graph::TakeShard>& at) {
   const auto& attrs = at.attrs;
   const Array &x = at.in.x, &y = at.out.moved;
   const int dim = attrs.to.dim;
-  const int64_t index = place_in(at.in.rank, attrs.axis, attrs.ranks);
-  std::vector<int64_t> parts{x.shape[dim]};
-  if (dim == x.shape.rank() - 1 && !x.segments.empty()) parts = x.segments;
-  // From each sequence a chunk counted from its start, and one at the same distance from its end.
-  const bool by_pieces = attrs.sequence > 0;
-  if (by_pieces) parts.assign(static_cast<size_t>(2 * x.shape[0] / attrs.sequence), attrs.sequence / 2);
-  std::vector<int64_t> taken;  // indices along the dimension
-  int64_t begin = 0;
-  for (size_t p = 0; p < parts.size(); ++p) {
-    const int64_t share = parts[p] / attrs.ranks;
-    const int64_t number = by_pieces && p % 2 == 1 ? attrs.ranks - 1 - index : index;
-    for (int64_t i = 0; i < share; ++i) taken.push_back(begin + number * share + i);
-    begin += parts[p];
-  }
-  const bool is_padded = !attrs.cuts.empty() && attrs.cuts.front().to.alignment > 0;
-  if (is_padded) {
-    taken.assign(static_cast<size_t>(y.shape[dim]), -1);
+  // Indices along the dimension; -1: padding.
+  std::vector<int64_t> taken(static_cast<size_t>(y.shape[dim]), -1);
+  if (attrs.cuts.empty()) {
+    std::iota(taken.begin(), taken.end(), 0);
+  } else {
+    const int64_t index = place_in(at.in.rank, attrs.axis, attrs.ranks);
     for (const graph::HeldSpan& span : graph::held_of(attrs.cuts.front().to, index))
       for (int64_t i = 0; i < span.whole.size(); ++i)
         taken[static_cast<size_t>(span.at + i)] = span.whole.begin + i;
