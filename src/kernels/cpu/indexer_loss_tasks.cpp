@@ -136,28 +136,7 @@ HWY_INLINE void load_block(const LossCall& call, const Block& block, const Seen&
                            const AllKeysScratch& w) {
   const F32 d;
   const IndexerShape& s = call.shape.rows;
-  const int64_t row_stride = tile_stride<float>(s.size);
-  for (int64_t h = 0; h < s.heads; ++h)
-    tiles::pack_rows(w.q + h * w.head_stride, row_stride, call.in.rows.q, s.dtype,
-                     (block.first * s.heads + h) * s.size, s.heads * s.size, block.rows, kLossRows, s.size,
-                     1.0f);
-  for (int64_t i = 0; i < kLossRows * s.heads; ++i)
-    w.weights[i] =
-        i < block.rows * s.heads ? s.scale * call.in.rows.weights[block.first * s.heads + i] : 0.0f;
-  for (int64_t key = base; key < seen.end; key += kKeys) {
-    const int64_t keys = std::min(kKeys, seen.end - key);
-    tiles::pack_transposed(w.keys_t, call.in.rows.k, s.dtype,
-                           block.sequence * s.kv_batch_stride + key * s.size, s.size, keys, s.size);
-    for (int64_t row = 0; row < block.rows; row += kTile) {
-      const SeenKeys of_tile = seen.of_tile(row);
-      for (int64_t j = 0; j < keys; j += kPanel) {
-        if (key + j >= of_tile.end || key + j + kPanel <= of_tile.begin) continue;
-        score_panel(s, w.q + row * row_stride, row_stride, w.head_stride, w.keys_t + j * s.size,
-                    w.weights + row * s.heads, w.scores + row * w.score_stride + key - base + j,
-                    w.score_stride);
-      }
-    }
-  }
+  score_block(s, call.in.rows, block.sequence, block.first, block.rows, seen, base, w);
   add_masses(call, block, seen, base, w);
   const int64_t width = align_up(seen.end - base, kKeys);
   for (int64_t r = 0; r < kLossRows; ++r) {

@@ -80,6 +80,34 @@ HWY_INLINE void score_panel(const IndexerShape& s, const float* HWY_RESTRICT q, 
   }
 }
 
+// scores[r, key - base] of `rows` rows of a sequence from `first` on, in the panels of keys that each tile of rows sees; base is
+// at most seen.begin. Scratch: q [heads, kRows, padded size] with head_stride, weights [kRows, heads], keys_t for kKeys keys,
+// scores with score_stride.
+template <int64_t kRows, typename Scratch>
+HWY_INLINE void score_block(const IndexerShape& s, const IndexerInputs& in, int64_t sequence, int64_t first,
+                            int64_t rows, const SeenByRows<kRows>& seen, int64_t base, const Scratch& w) {
+  const int64_t row_stride = attention::tile_stride<float>(s.size);
+  const int64_t origin = (in.kv_slot != nullptr ? in.kv_slot[sequence] : sequence) * s.kv_batch_stride;
+  for (int64_t h = 0; h < s.heads; ++h)
+    tiles::pack_rows(w.q + h * w.head_stride, row_stride, in.q, s.dtype, (first * s.heads + h) * s.size,
+                     s.heads * s.size, rows, kRows, s.size, 1.0f);
+  for (int64_t i = 0; i < kRows * s.heads; ++i)
+    w.weights[i] = i < rows * s.heads ? s.scale * in.weights[first * s.heads + i] : 0.0f;
+  for (int64_t block = base; block < seen.end; block += attention::kKeys) {
+    const int64_t keys = std::min(attention::kKeys, seen.end - block);
+    tiles::pack_transposed(w.keys_t, in.k, s.dtype, origin + block * s.size, s.size, keys, s.size);
+    for (int64_t row = 0; row < rows; row += kTile) {
+      const SeenKeys of_tile = seen.of_tile(row);
+      for (int64_t j = 0; j < keys; j += kPanel) {
+        if (block + j >= of_tile.end || block + j + kPanel <= of_tile.begin) continue;
+        score_panel(s, w.q + row * row_stride, row_stride, w.head_stride, w.keys_t + j * s.size,
+                    w.weights + row * s.heads, w.scores + row * w.score_stride + block - base + j,
+                    w.score_stride);
+      }
+    }
+  }
+}
+
 }  // namespace strata::cpu::indexer::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

@@ -139,7 +139,7 @@ HWY_ATTR void select(const IndexerShape& s, const IndexerInputs& in, int32_t* ch
   const int64_t tasks = (s.q_len + kSelectedRows - 1) / kSelectedRows, sequence = task / tasks;
   const int64_t in_sequence = task % tasks * kSelectedRows,
                 rows = std::min(kSelectedRows, s.q_len - in_sequence);
-  const int64_t first = sequence * s.q_len + in_sequence, row_stride = tile_stride<float>(s.size);
+  const int64_t first = sequence * s.q_len + in_sequence;
   const SeenByRows<kSelectedRows> seen(s, in, sequence, in_sequence, rows);
 
   bool scored = false;
@@ -153,27 +153,8 @@ HWY_ATTR void select(const IndexerShape& s, const IndexerInputs& in, int32_t* ch
   }
   if (!scored) return;
 
-  for (int64_t h = 0; h < s.heads; ++h)
-    tiles::pack_rows(w.q + h * w.head_stride, row_stride, in.q, s.dtype,
-                     first * s.heads * s.size + h * s.size, s.heads * s.size, rows, kSelectedRows, s.size,
-                     1.0f);
-  for (int64_t i = 0; i < kSelectedRows * s.heads; ++i)
-    w.weights[i] = i < rows * s.heads ? s.scale * in.weights[first * s.heads + i] : 0.0f;
   const int64_t base = seen.begin;  // of the scores
-  const int64_t origin = (in.kv_slot != nullptr ? in.kv_slot[sequence] : sequence) * s.kv_batch_stride;
-  for (int64_t block = base; block < seen.end; block += kKeys) {
-    const int64_t keys = std::min(kKeys, seen.end - block);
-    tiles::pack_transposed(w.keys_t, in.k, s.dtype, origin + block * s.size, s.size, keys, s.size);
-    for (int64_t row = 0; row < rows; row += kTile) {
-      const SeenKeys of_tile = seen.of_tile(row);
-      for (int64_t j = 0; j < keys; j += kPanel) {
-        if (block + j >= of_tile.end || block + j + kPanel <= of_tile.begin) continue;
-        score_panel(s, w.q + row * row_stride, row_stride, w.head_stride, w.keys_t + j * s.size,
-                    w.weights + row * s.heads, w.scores + row * w.score_stride + block - base + j,
-                    w.score_stride);
-      }
-    }
-  }
+  score_block(s, in, sequence, first, rows, seen, base, w);
   for (int64_t r = 0; r < rows; ++r) {
     const SeenKeys& keys = seen.keys[r];
     if (keys.count() > s.count)
