@@ -219,16 +219,26 @@ int run_export(const ConvertOptions& options) {
 
 namespace {
 
+// How a verb writes a directory, checked before it reads anything.
+struct Output {
+  DType dtype;
+  uint64_t shard_bytes;
+
+  Output(const char* verb, const ConvertOptions& options) : dtype(dtype_of(options.dtype)) {
+    refuse_existing(verb, options.target, options.force);
+    shard_bytes = shard_bytes_of(options);
+  }
+};
+
 // The directory of another model with weights made from those of `folder`.
-void write_converted(const ConvertOptions& options, const ModelFolder& folder,
+void write_converted(const ConvertOptions& options, const Output& output, const ModelFolder& folder,
                      const models::ModelConfig& model, std::vector<checkpoint::TensorView> weights,
                      const char* what) {
-  const DType dtype = dtype_of(options.dtype);
-  checkpoint::ModelFiles files{.config_json = models::write_config_json(model, dtype),
+  checkpoint::ModelFiles files{.config_json = models::write_config_json(model, output.dtype),
                                .files = interop::companion_files_of(folder.path, folder.model),
                                .weights = std::move(weights),
-                               .dtype = dtype,
-                               .max_shard_bytes = shard_bytes_of(options)};
+                               .dtype = output.dtype,
+                               .max_shard_bytes = output.shard_bytes};
   // It describes the model before.
   std::erase_if(files.files, [](const auto& file) { return file.name == "README.md"; });
   checkpoint::write_hf_directory(posix_file_system(), options.target, files);
@@ -238,29 +248,25 @@ void write_converted(const ConvertOptions& options, const ModelFolder& folder,
 }  // namespace
 
 int run_upcycle(const UpcycleCommand& command) {
-  dtype_of(command.dtype);
-  refuse_existing("strata checkpoint upcycle", command.target, command.force);
-  shard_bytes_of(command);
+  const Output output("strata checkpoint upcycle", command);
   const ModelFolder folder = open_folder(command.source);
   interop::UpcycleOptions how = command.how;
   how.per_token = command.per_token > 0 ? command.per_token : 2 * how.granularity;
   const models::ModelConfig model = interop::upcycled(folder.model, how);
   const checkpoint::WeightSource weights = checkpoint::open_weights(folder.path, folder.model);
   checkpoint::check_finite(weights, folder.model);
-  write_converted(command, folder, model, interop::upcycled_tensors(folder.model, weights, model, how),
-                  "upcycled to");
+  write_converted(command, output, folder, model,
+                  interop::upcycled_tensors(folder.model, weights, model, how), "upcycled to");
   return 0;
 }
 
 int run_add_indexer(const AddIndexerCommand& command) {
-  dtype_of(command.dtype);
-  refuse_existing("strata checkpoint add-indexer", command.target, command.force);
-  shard_bytes_of(command);
+  const Output output("strata checkpoint add-indexer", command);
   const ModelFolder folder = open_folder(command.source);
   const models::ModelConfig model = interop::with_indexer(folder.model, command.how);
   const checkpoint::WeightSource weights = checkpoint::open_weights(folder.path, folder.model);
   checkpoint::check_finite(weights, folder.model);
-  write_converted(command, folder, model,
+  write_converted(command, output, folder, model,
                   interop::tensors_with_indexer(folder.model, weights, model, command.how), "written to");
   return 0;
 }
