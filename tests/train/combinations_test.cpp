@@ -73,6 +73,7 @@ const std::vector<FamilySets>& families() {
                     "q_lora_rank=12"};
   const Sets routed = experts("n_routed_experts") +
                       Sets{"moe_intermediate_size=16", "first_k_dense_replace=1", "n_shared_experts=1"};
+  const Sets indexer{"index_n_heads=2", "index_head_dim=8", "index_topk=6"};
   const Sets one_group{"n_group=1", "topk_group=1"}, predicts{"num_nextn_predict_layers=1"};
   const Sets delta{"linear_num_key_heads=2", "linear_num_value_heads=4", "linear_key_head_dim=8",
                    "linear_value_head_dim=8"};
@@ -113,7 +114,6 @@ const std::vector<FamilySets>& families() {
       {"deepseek2", latent + routed, true},
       {"deepseek3", latent + routed + one_group + predicts, true},
       {"kimi-k2", latent + routed + one_group, true},
-       true},
       {"qwen3-next", delta + experts("num_experts") + in_three("linear_attention", "full_attention") + shared,
        true},
       {"qwen3.5", delta + in_three("linear_attention", "full_attention")},
@@ -146,6 +146,9 @@ const std::vector<FamilySets>& families() {
       {"switch",
        {"num_experts=4", "expert_capacity=8", "num_sparse_encoder_layers=1", "num_sparse_decoder_layers=1",
         "router_jitter_noise=0.1"},
+       true},
+      {"deepseek3.2", latent + indexer + routed + one_group + predicts, true},
+      {"glm-5", latent + indexer + routed + one_group + Sets{"indexer_types=['full', 'shared', 'shared']"},
        true},
   };
   return kAll;
@@ -358,9 +361,9 @@ class Combinations : public testing::TestWithParam<size_t> {
 
   // Leaves num_key_value_heads out for families that have no such key.
   std::string toml_of(const Combination& one, const std::string& name) const {
-    static const std::set<std::string> kWithout{"gpt2",    "olmo",        "t5",        "switch",
-                                                "bert",    "neox",        "deepseek2", "deepseek3",
-                                                "kimi-k2", "kimi-linear", "mamba2"};
+    static const std::set<std::string> kWithout{
+        "gpt2",      "olmo",    "t5",          "switch", "bert",        "neox", "deepseek2",
+        "deepseek3", "kimi-k2", "kimi-linear", "mamba2", "deepseek3.2", "glm-5"};
     std::string text = tiny_.toml(name);
     for (const std::string heads : {"num_key_value_heads = 2\n", "num_attention_heads = 4\n"}) {
       const bool absent = heads.starts_with("num_key") ? kWithout.contains(one.of_family().name)
