@@ -23,13 +23,14 @@ struct RowPartsArgs {
   int32_t length, capacity;
 };
 
-// A rank's share of one part of rows, as kernels/cpu/shard.h has it: `share` units of each of `rows` rows, from unit first +
-// number · share on. The number is the rank's place on the axis, counted from the end if `mirrored`.
+// A rank's share of one part of rows: `share` units of each of `rows` rows, from unit first + number · share on. The number is
+// the rank's place on the axis, counted from the end if `mirrored`. The part has `size` units; a share that goes beyond them
+// ends in zeros.
 struct TakeShareArgs {
   void* out;
   const void* x;
   const int32_t* rank;  // the per-rank constants; entry `axis` is read if ranks > 1
-  int64_t rows, share, first, stride, out_first, out_stride;
+  int64_t rows, share, size, first, stride, out_first, out_stride;
   int32_t ranks, axis, mirrored;
 };
 // start[i] = (place · parts + i) · rows

@@ -16,15 +16,17 @@ __device__ __forceinline__ void take_share(const TakeShareArgs& args) {
   const int place = place_on_axis(args.rank, args.axis, args.ranks),
             number = args.mirrored != 0 ? args.ranks - 1 - place : place;
   const int64_t row = i / args.share, unit = i % args.share;
-  const Unit* const from = static_cast<const Unit*>(args.x) +
-                           (row * args.stride + args.first + number * args.share + unit) * kCount;
+  const int64_t of_part = number * args.share + unit;
+  const bool held = of_part < args.size;
+  const Unit* const from =
+      static_cast<const Unit*>(args.x) + (row * args.stride + args.first + of_part) * kCount;
   Unit* const to = static_cast<Unit*>(args.out) + (row * args.out_stride + args.out_first + unit) * kCount;
   if constexpr (kCount > 1) {
-    float bits[kCount];
-    load(from, bits);
+    float bits[kCount] = {};
+    if (held) load(from, bits);
     store(to, bits);
   } else {
-    *to = *from;
+    *to = held ? *from : Unit{0};
   }
 }
 
