@@ -51,7 +51,7 @@ std::optional<Early> place_in(std::span<const Access> action, const Access& move
 std::vector<Early> find_early(std::span<const Access> action, std::span<const Access> update) {
   std::vector<Early> found;
   for (size_t i = 0; i < update.size(); ++i) {
-    if (!communicates(update[i])) continue;
+    if (!communicates(update[i]) || update[i].in_order) continue;
     const auto before = update.first(i);
     if (std::any_of(before.begin(), before.end(),
                     [&](const Access& one) { return conflict(one, update[i]); }))

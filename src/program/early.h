@@ -12,7 +12,7 @@ namespace strata::program {
 
 // Returns the communication instructions of `update` that conflict with nothing before them there, in the
 // order in which they may start during `action`, the list that runs right before. Those that could only start
-// at its end are left out. Ranges are bytes of the arena, so that memory which `action` still uses is
+// at its end are left out, and those that keep their order (Access::in_order). Ranges are bytes of the arena, so that memory which `action` still uses is
 // recognized.
 std::vector<Early> find_early(std::span<const Access> action, std::span<const Access> update);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "graph/reshard.h"
 #include "program/early.h"
 #include "program/waits.h"
 #include "tensor/arena.h"
@@ -182,6 +183,8 @@ std::vector<Access> accesses_of_bytes(const Draft& draft, const ProgramSet& set,
   for (size_t i = 0; i < list.size(); ++i) {
     const Node& node = program.node_of(instructions[i]);
     Access& access = accesses.emplace_back(Access{node.op->queue, {}, {}, node.loop});
+    access.in_order = node.op == &graph::Reshard::def &&
+                      node.attrs.as<graph::ReshardAttrs>().axis == graph::Axis::kPipeline;
     const Operand* operand = program.operands.data() + instructions[i].first_operand;
     const auto add = [&](std::vector<ByteRange>& ranges, int64_t bytes) {
       if (operand->base != Base::kAbsent) ranges.push_back(range_of(program, set, *operand, bytes, slots));

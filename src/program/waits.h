@@ -22,6 +22,9 @@ struct Access {
   graph::Queue queue = graph::Queue::kCompute;
   std::vector<ByteRange> reads, writes;
   int32_t loop = graph::kNone;  // that the instruction is of
+  // Ranks with other programs take part, other stages of a pipeline, so it never starts before its place: they
+  // would start their collectives in another order.
+  bool in_order = false;
 };
 
 struct Waits {

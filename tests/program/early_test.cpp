@@ -52,6 +52,14 @@ TEST(EarlyTest, ExcludesInstructionsThatNeedTheUpdate) {
   EXPECT_EQ(instructions_of(find_early(action, update)), (std::vector<int32_t>{2}));
 }
 
+TEST(EarlyTest, ExcludesInstructionsThatKeepTheirOrder) {
+  const std::vector<Access> action = {compute({}, {{0, 8}}), compute({}, {{50, 58}})};
+  std::vector<Access> update = {moves({{0, 8}}, {{0, 8}}), moves({{0, 8}}, {{16, 24}})};
+  update[0].reads = update[0].writes = {{100, 108}};
+  update[0].in_order = true;
+  EXPECT_EQ(instructions_of(find_early(action, update)), (std::vector<int32_t>{1}));
+}
+
 // Backward has started sums along one axis; they finish some time later.
 TEST(EarlyTest, StartsAtTheNextCommunicationAfterOne) {
   const std::vector<Access> action = {moves({{0, 8}}, {{100, 104}}), compute({}, {{8, 16}}),

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <set>
 
+#include "graph/reshard.h"
 #include "mesh_model.h"
 #include "pipeline_model.h"
 
@@ -116,6 +118,57 @@ const Cut kUneven[] = {{"1f1b", 2, 1, 4, graph::Mesh::of(1, 1, 1, 1, 2), 0, "Et*
                        // Both stages of a rank read the encoder's output.
                        {"zbv", 2, 1, 4, graph::Mesh::of(1, 1, 1, 1, 2), 0, "Et*4|t|t|t*2L"},
                        {"zbv", 2, 1, 4, graph::Mesh::of(1, 1, 1, 1, 2), 0, "Et*3|t*2|t|t*2L"}};
+
+// What a program asks of the ranks of all other stages in its update, in the order in which it starts.
+std::vector<std::string> collectives_of_update(const Program& program) {
+  std::vector<std::string> early, rest;
+  const auto add = [&](size_t i, std::vector<std::string>& to) {
+    const graph::Node& node = program.node_of(program.segment(Segment::kUpdate)[i]);
+    if (node.op != &graph::Reshard::def) return;
+    const auto& attrs = node.attrs.as<graph::ReshardAttrs>();
+    if (attrs.axis != graph::Axis::kPipeline || !attrs.among.empty()) return;
+    std::string& text = to.emplace_back();
+    for (const graph::ValueId id : node.inputs) {
+      const graph::Value& value = program.graph.value(id);
+      text += fmt::format("{}[{}] ", name_of(value.dtype), value.shape.elements());
+    }
+  };
+  std::set<int32_t> started;
+  for (const Early& one : program.early) {
+    add(static_cast<size_t>(one.instruction), early);
+    started.insert(one.instruction);
+  }
+  for (size_t i = 0; i < program.segment(Segment::kUpdate).size(); ++i)
+    if (!started.contains(static_cast<int32_t>(i))) add(i, rest);
+  early.insert(early.end(), rest.begin(), rest.end());
+  return early;
+}
+
+// Also where one stage waits for its data before it adds up a count, and another has none to wait for.
+TEST(StagesOfAPipeline, StartTheirCollectivesInOneOrder) {
+  for (const char* preset : {"llama3-5m", "gpt2-124m", "moe-30m-a10m", "gdn-30m", "t5-small"}) {
+    for (const Cut& schedule : kSchedules) {
+      for (const graph::Mesh& mesh :
+           {graph::Mesh::of(1, 1, 1, 1, schedule.ranks), graph::Mesh::of(1, 2, 1, 2, schedule.ranks)}) {
+        SCOPED_TRACE(fmt::format("{} {} on {} ranks", preset, schedule.schedule, mesh.ranks()));
+        CompileOptions options = tiny_options(preset_of(preset));
+        options.model = deep_model(preset);
+        options.mesh = mesh;
+        options.zero = mesh.size(graph::Axis::kShard) > 1 ? 1 : 0;
+        options.recompute = Recompute::kFull;
+        std::vector<std::string> first;
+        for (int32_t place = 0; place < schedule.ranks; ++place) {
+          const CompileOptions mine = at_place(options, pipeline_for(schedule, options.model), place);
+          const auto set = compile({request_of(mine, schedule.micro_batches)}, mine);
+          const std::vector<std::string> found = collectives_of_update(set->programs[0]);
+          EXPECT_FALSE(found.empty());
+          if (place == 0) first = found;
+          EXPECT_EQ(found, first) << "place " << place;
+        }
+      }
+    }
+  }
+}
 
 std::string name_of_case(const testing::TestParamInfo<InAPipeline::ParamType>& one) {
   const Cut& cut = std::get<1>(one.param);
