@@ -75,7 +75,7 @@ class CompileCase {
 
  private:
   std::shared_ptr<const program::ProgramSet> compile(const config::RunConfig& config) const {
-    return config::compile_run(config, plan_->model, plan_->data.tasks).set;
+    return config::compile_run(config, plan_->model, {config, plan_->model}, plan_->data.tasks).set;
   }
   Path run_toml() const { return folder_.path() / "run.toml"; }
 

@@ -50,12 +50,11 @@ parallel::Schedule schedule_of(const ParallelTable& keys, int32_t micro_batches,
   return schedule;
 }
 
-parallel::StageLayout layout_of(const RunConfig& config, const models::ModelConfig& model, int32_t stages) {
+parallel::StageLayout layout_of(const RunConfig& config, const models::ModelConfig& model,
+                                const parallel::PartCosts& costs, int32_t stages) {
   const parallel::ModelParts parts = parts_of(model);
   const Auto<StageLayers>& keys = config.parallel.stage_layers;
-  if (keys.is_word())
-    return parallel::balanced_layout(costs_of_parts(model, config.training.sequence_length), parts, stages,
-                                     kWords);
+  if (keys.is_word()) return parallel::balanced_layout(costs, parts, stages, kWords);
   if (!(*keys).layout.empty()) {
     parallel::StageLayout layout = parallel::parse_layout((*keys).layout, parts, stages, kWords);
     if (layout.back().prediction_layers < parts.prediction_layers) {
@@ -104,7 +103,8 @@ parallel::PartCosts costs_of_parts(const models::ModelConfig& model, int64_t seq
 }
 
 std::shared_ptr<const program::Pipeline> pipeline_of(const RunConfig& config,
-                                                     const models::ModelConfig& model, int32_t place,
+                                                     const models::ModelConfig& model,
+                                                     const parallel::PartCosts& costs, int32_t place,
                                                      int64_t batch) {
   if (config.parallel.pipeline <= 1) return nullptr;
   auto pipeline = std::make_shared<program::Pipeline>();
@@ -112,7 +112,7 @@ std::shared_ptr<const program::Pipeline> pipeline_of(const RunConfig& config,
       schedule_of(config.parallel, static_cast<int32_t>(micro_batches_of_part(config, batch)),
                   batch == config.training.global_batch_size ? kWords : words_of_ramp());
   pipeline->parts = parts_of(model);
-  pipeline->layout = layout_of(config, model, pipeline->schedule.stages);
+  pipeline->layout = layout_of(config, model, costs, pipeline->schedule.stages);
   pipeline->rank = place;
   // One more than the step needs to finish: a sender proceeds while its last message is read.
   pipeline->send_buffers = parallel::send_buffers_of(pipeline->schedule) + 1;

@@ -10,12 +10,14 @@
 namespace strata::config {
 
 // The pipeline of the rank at `place` on the pipeline axis, for a batch of this number of sequences; nullptr
-// without a pipeline. Throws ConfigError if no schedule or layout permits it, with an alternative.
+// without a pipeline. `costs` balance parallel.stage_layers = "auto". Throws ConfigError if no schedule or layout
+// permits it, with an alternative.
 std::shared_ptr<const program::Pipeline> pipeline_of(const RunConfig& config,
-                                                     const models::ModelConfig& model, int32_t place,
+                                                     const models::ModelConfig& model,
+                                                     const parallel::PartCosts& costs, int32_t place,
                                                      int64_t batch);
 
-// Costs that balance parallel.stage_layers = "auto": floating-point operations per sequence.
+// Floating-point operations per sequence.
 parallel::PartCosts costs_of_parts(const models::ModelConfig& model, int64_t sequence_length);
 
 }  // namespace strata::config

@@ -254,8 +254,9 @@ class Planner {
   }
 
   const program::Compiled& compile(const RunConfig& tried, int32_t place) {
-    return plan_.stages[place] =
-               compile_run(tried, plan_.model, plan_.data.tasks, place, plan_.host_ranks, options_.described);
+    if (!shared_) shared_.emplace(tried, plan_.model);
+    return plan_.stages[place] = compile_run(tried, plan_.model, *shared_, plan_.data.tasks, place,
+                                             plan_.host_ranks, options_.described);
   }
 
   // memory.budget decides the open choices: the lowest ZeRO stage with which weights, gradients and optimizer
@@ -299,6 +300,7 @@ class Planner {
   Choices choices_;
   const RunConfig begun_;  // before the model is read
   RunPlan plan_;
+  std::optional<SharedByPlaces> shared_;  // nothing that is open while programs are compiled changes it
 };
 
 }  // namespace

@@ -43,7 +43,8 @@ program::Words words() {
 }
 
 // The training programs of the other sizes that steps may have. Their micro-batches hold the same tokens.
-void add_ramp_requests(const RunConfig& config, const models::ModelConfig& model, int32_t place,
+void add_ramp_requests(const RunConfig& config, const models::ModelConfig& model,
+                       const parallel::PartCosts& costs, int32_t place,
                        std::vector<program::Request>& requests) {
   for (const StepSize& size : step_sizes(config)) {
     const int64_t pieces = config.training.sequence_length / size.length;
@@ -56,7 +57,7 @@ void add_ramp_requests(const RunConfig& config, const models::ModelConfig& model
              other.micro_batches == request.micro_batches;
     });
     if (!is_new) continue;
-    request.pipeline = pipeline_of(config, model, place, size.sequences);
+    request.pipeline = pipeline_of(config, model, costs, place, size.sequences);
     requests.push_back(std::move(request));
   }
 }
@@ -92,9 +93,14 @@ device::Target target_of(const RunConfig& config, const DescribedMachine& descri
   return device::target_for(described->device);
 }
 
+SharedByPlaces::SharedByPlaces(const RunConfig& config, const models::ModelConfig& model)
+    : rules(optimizer_rules(config, model)) {
+  if (config.parallel.pipeline > 1) costs = costs_of_parts(model, config.training.sequence_length);
+}
+
 program::Compiled compile_run(const RunConfig& config, const models::ModelConfig& model,
-                              const std::vector<TaskSet>& tasks, int32_t place, int64_t host_ranks,
-                              const DescribedMachine& described) {
+                              const SharedByPlaces& shared, const std::vector<TaskSet>& tasks, int32_t place,
+                              int64_t host_ranks, const DescribedMachine& described) {
   const data::RowShape shape = row_shape(config, model);
   // Rows whose tokens see later ones must not see the padding after a text.
   const bool documents =
@@ -140,18 +146,18 @@ program::Compiled compile_run(const RunConfig& config, const models::ModelConfig
     if (longest > 0)
       requests.push_back(
           evaluation::task_program(evaluation::task_row_length(longest, model.max_positions), most));
-    add_ramp_requests(config, model, place, requests);
+    add_ramp_requests(config, model, shared.costs, place, requests);
     return requests;
   };
   program::CompileOptions options;
   options.model = model;
   options.activations = activation_dtype(config);
   options.precision = precision_of(config, model);
-  options.rule_of = optimizer_rules(config, model);
+  options.rule_of = shared.rules;
   options.memory_budget = (*config.memory.budget).count;
   options.recompute = config.memory.recompute.value;
   options.mesh = mesh_of(config);
-  options.pipeline = pipeline_of(config, model, place, full);
+  options.pipeline = pipeline_of(config, model, shared.costs, place, full);
   const std::vector<program::Request> requests = requests_for(*config.training.micro_batch_size);
   const bool some_split = std::any_of(requests.begin(), requests.end(), [](const program::Request& request) {
     return splits_backward(request.pipeline);

@@ -18,6 +18,7 @@
 #include "hardware/cluster_spec.h"
 #include "inference/model_runtime.h"
 #include "models/model.h"
+#include "parallel/stage_layout.h"
 #include "program/program.h"
 
 namespace strata::config {
@@ -95,11 +96,19 @@ device::Target target_of(const RunConfig& config, const DescribedMachine& descri
 // those of steps with other sizes than the full ones (ramp.h).
 enum RunProgram : size_t { kTrainProgram = 0, kEvalProgram = 1, kPrefillProgram = 2, kDecodeProgram = 3 };
 size_t task_program(const program::ProgramSet& set);
+// Shared by the programs of all places on the pipeline axis, and made once for them: a large mixture has 50,000
+// tensors. It depends on the model, training.sequence_length and the keys of the optimizer.
+struct SharedByPlaces {
+  SharedByPlaces(const RunConfig& config, const models::ModelConfig& model);
+  optim::RuleOf rules;
+  parallel::PartCosts costs;  // empty without a pipeline
+};
 // For the rank at `place` on the pipeline axis; in its smallest form if it exceeds memory.budget.
 // `host_ranks`: ranks on this host.
 program::Compiled compile_run(const RunConfig& config, const models::ModelConfig& model,
-                              const std::vector<TaskSet>& tasks = {}, int32_t place = 0,
-                              int64_t host_ranks = 1, const DescribedMachine& described = {});
+                              const SharedByPlaces& shared, const std::vector<TaskSet>& tasks = {},
+                              int32_t place = 0, int64_t host_ranks = 1,
+                              const DescribedMachine& described = {});
 
 // For every tensor of the model's files: weight decay if it has two or more dimensions, none on norms and
 // biases; the first matching group overrides it; then µP's factors apply. Muon takes matrices within blocks,

@@ -49,8 +49,9 @@ std::vector<Remedy> find_remedies(const config::RunPlan& plan, const program::Pr
     if (hopeless) return false;
     config::RunConfig changed = config;
     change(changed);
-    const program::Compiled result = config::compile_run(changed, plan.model, plan.data.tasks,
-                                                         place_of(set_now), plan.host_ranks, plan.described);
+    const program::Compiled result =
+        config::compile_run(changed, plan.model, {changed, plan.model}, plan.data.tasks, place_of(set_now),
+                            plan.host_ranks, plan.described);
     if (result.fits) found.push_back({set, result.set->arena_bytes});
     return result.fits;
   };
