@@ -99,11 +99,22 @@ std::optional<std::string_view> inexpressible_llama4(const models::ModelConfig& 
 
 std::optional<std::string_view> inexpressible(std::string_view arch, const models::ModelConfig& model) {
   const models::Experts& experts = model.experts;
+  if (arch == "kimi-linear") {
+    if (!experts.dense.empty() || experts.period > 1) return "dense layers after a layer with experts";
+    if (experts.route.groups > 1) return "groups of experts";
+    return experts.route.normalize ? std::nullopt
+                                   : std::optional("weights of experts that are not normalized");
+  }
+  if (arch == "nemotron_h_moe") return std::nullopt;  // its layers and constants have keys
   if (model.latent) return inexpressible_deepseek(model);
   if (arch == "glm4moe") return inexpressible_glm(model);
   if (arch == "llama4") return inexpressible_llama4(model);
-  for (int64_t i = 0; i < model.layers; ++i)
-    if (!experts.at(i)) return "layers without experts";
+  if (arch == "lfm2moe") {
+    if (!experts.dense.empty() || experts.period > 1) return "dense layers after a layer with experts";
+  } else {
+    for (int64_t i = 0; i < model.layers; ++i)
+      if (!experts.at(i)) return "layers without experts";
+  }
   if (arch == "gpt-oss") {
     if (experts.clamp.alpha != 1.702 || experts.clamp.limit != 7)
       return "gates clamped other than with alpha 1.702 and limit 7";
@@ -116,7 +127,8 @@ std::optional<std::string_view> inexpressible(std::string_view arch, const model
   if (arch == "olmoe" && model.clip_qkv > 0) return "clipped q, k and v (clip_qkv)";
   if (arch == "olmoe" && (model.q_width() != model.hidden_size || model.kv_width() != model.hidden_size))
     return "fewer key heads than query heads, or heads whose total width is not hidden_size";
-  const bool normalizes = arch == "llama" || arch == "qwen3moe";
+  if (arch == "lfm2moe" && experts.route.scale != 1) return "a scale of the experts' weights";
+  const bool normalizes = arch != "olmoe" && arch != "qwen2moe";
   if (experts.route.normalize != normalizes) return "this norm_topk_prob, which the architecture fixes";
   return std::nullopt;
 }
@@ -129,16 +141,18 @@ void add_shared_experts(GgufFields& fields, const std::string& arch, const model
     fields.push_back({arch + key, static_cast<uint32_t>(value)});
   };
   const bool sigmoid = experts.route.score == ops::RouteAttrs::Score::kSigmoid;
-  if (experts.route.groups > 1 || sigmoid) {
+  const bool kimi = arch == "kimi-linear";  // which fixes groups and normalization
+  if ((experts.route.groups > 1 || sigmoid) && !kimi) {
     count(".expert_group_count", experts.route.groups);
     count(".expert_group_used_count", experts.route.kept_groups);
   }
+  if (kimi) count(".expert_group_used_count", 1);
   count(".expert_gating_func", sigmoid ? 2 : 1);
   count(".leading_dense_block_count", experts.first);
   count(".expert_feed_forward_length", experts.intermediate_size);
   count(".expert_shared_count", experts.shared_size / experts.intermediate_size);
   fields.push_back({arch + ".expert_weights_scale", static_cast<float>(experts.route.scale)});
-  if (experts.route.normalize) fields.push_back({arch + ".expert_weights_norm", true});
+  if (experts.route.normalize && !kimi) fields.push_back({arch + ".expert_weights_norm", true});
 }
 
 }  // namespace
@@ -150,26 +164,40 @@ void add_experts(GgufFields& fields, const std::string& arch, const models::Mode
   };
   count(".expert_count", experts.count);
   count(".expert_used_count", experts.route.k);
+  if (arch == "nemotron_h_moe") {
+    count(".expert_feed_forward_length", experts.intermediate_size);
+    count(".expert_shared_feed_forward_length", experts.shared_size);
+    count(".expert_shared_count", 1);
+    fields.push_back({arch + ".expert_weights_norm", experts.route.normalize});
+    fields.push_back({arch + ".expert_weights_scale", static_cast<float>(experts.route.scale)});
+    count(".expert_group_count", experts.route.groups);
+    count(".expert_group_used_count", experts.route.kept_groups);
+    if (experts.latent_size > 0) count(".moe_latent_size", experts.latent_size);
+    return;
+  }
   if (arch == "llama4") count(".interleave_moe_layer_step", std::max<int64_t>(experts.period, 1));
   if (model.latent || arch == "glm4moe") return add_shared_experts(fields, arch, experts);
-  if (arch == "llama4" || arch == "qwen2moe" || arch == "qwen3moe" || arch == "gpt-oss")
+  if (arch != "llama" && arch != "olmoe" && arch != "granitehybrid")
     count(".expert_feed_forward_length", experts.intermediate_size);
-  if (arch == "qwen2moe") count(".expert_shared_feed_forward_length", experts.shared_size);
+  if (arch == "qwen2moe" || arch == "qwen3next" || arch == "qwen35moe")
+    count(".expert_shared_feed_forward_length", experts.shared_size);
+  if (arch == "minimax-m2" || arch == "lfm2moe") count(".expert_gating_func", 2);  // sigmoid
+  if (arch == "lfm2moe") count(".leading_dense_block_count", experts.first);
 }
 
-bool add_expert_tensors(std::vector<GgufTensor>& tensors, const ExpertParts& parts,
+bool add_expert_tensors(std::vector<GgufTensor>& tensors, const ExpertParts& parts, std::string_view layers,
                         const checkpoint::FileTensor& tensor, const checkpoint::WeightSource& weights,
                         const models::ModelConfig& model, DType dtype) {
   const std::string& file_name = tensor.row.file_name;
-  if (parts.block.empty() || !file_name.starts_with(kLayers)) return false;
-  const size_t dot = file_name.find('.', kLayers.size());
+  if (parts.block.empty() || !file_name.starts_with(layers)) return false;
+  const size_t dot = file_name.find('.', layers.size());
   if (file_name.compare(dot + 1, parts.block.size(), parts.block) != 0) return false;
-  const std::string prefix = "blk." + file_name.substr(kLayers.size(), dot - kLayers.size()) + ".ffn_";
+  const std::string prefix = "blk." + file_name.substr(layers.size(), dot - layers.size()) + ".ffn_";
   std::string_view part = std::string_view(file_name).substr(dot + 1 + parts.block.size());
   if (tensor.row.blocks > 0) {
     const int64_t ffn = model.experts.intermediate_size, width = model.hidden_size;
     const std::string kind = part.ends_with("_bias") ? "_exps.bias" : "_exps.weight";
-    if (part.starts_with("down_proj")) {
+    if (part.starts_with("down_proj") || part.starts_with(parts.down)) {
       tensors.push_back(of_one_tensor(prefix + "down" + kind, tensor, weights, width, 0, width, dtype));
     } else {
       tensors.push_back(of_one_tensor(prefix + "gate" + kind, tensor, weights, 2 * ffn, 0, ffn, dtype));
@@ -177,11 +205,40 @@ bool add_expert_tensors(std::vector<GgufTensor>& tensors, const ExpertParts& par
     }
     return true;
   }
+  if (part.empty() || part.front() < '0' || part.front() > '9') return false;
   if (!part.starts_with("0.")) return true;
   part = part.substr(2, part.size() - 2 - std::string_view(".weight").size());
   const char* const which = part == parts.gate ? "gate" : part == parts.up ? "up" : "down";
   tensors.push_back(
       of_every_expert(prefix + which + "_exps.weight", tensor, weights, model.experts.count, dtype));
+  return true;
+}
+
+bool add_fused_ffn(std::vector<GgufTensor>& tensors, const checkpoint::FileTensor& tensor,
+                   const checkpoint::WeightSource& weights, const models::ModelConfig& model, DType dtype) {
+  constexpr std::string_view kBlock = ".shared_mlp.";
+  const std::string& file_name = tensor.row.file_name;
+  const size_t at = file_name.find(kBlock);
+  if (at == file_name.npos) return false;
+  const std::string layer = "blk." + file_name.substr(kLayers.size(), at - kLayers.size());
+  const char* const ending = model.experts.count > 0 ? "_shexp.weight" : ".weight";
+  const auto rows = [&](const char* name, int64_t first, int64_t count) {
+    const int64_t columns = tensor.shape[1];
+    tensors.push_back({layer + ".ffn_" + name + ending,
+                       {count, columns},
+                       dtype,
+                       [&weights, tensor, first, count, columns](float* out) {
+                         std::vector<float> whole(static_cast<size_t>(tensor.shape.elements()));
+                         read_weights(weights, tensor, tensor.row.file_name, whole.data());
+                         std::copy_n(whole.data() + first * columns, count * columns, out);
+                       }});
+  };
+  if (file_name.find("input_linear") != file_name.npos) {
+    rows("gate", 0, tensor.shape[0] / 2);
+    rows("up", tensor.shape[0] / 2, tensor.shape[0] / 2);
+  } else {
+    rows("down", 0, tensor.shape[0]);
+  }
   return true;
 }
 

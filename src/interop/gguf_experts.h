@@ -27,10 +27,14 @@ std::optional<std::string_view> inexpressible(std::string_view arch, const model
 void add_experts(GgufFields& fields, const std::string& arch, const models::ModelConfig& model);
 
 // For a tensor of the first expert, or of all experts, adds the GGUF tensors that begin with it; for one of a
-// later expert, adds nothing. Returns false for tensors that do not belong to experts.
-bool add_expert_tensors(std::vector<GgufTensor>& tensors, const ExpertParts& parts,
+// later expert, adds nothing. `layers`: what names of layers begin with. Returns false for tensors that do not belong to experts.
+bool add_expert_tensors(std::vector<GgufTensor>& tensors, const ExpertParts& parts, std::string_view layers,
                         const checkpoint::FileTensor& tensor, const checkpoint::WeightSource& weights,
                         const models::ModelConfig& model, DType dtype);
+
+// Granite's FFN in every layer, whose gate and up matrices are one in the file. Returns false for other tensors.
+bool add_fused_ffn(std::vector<GgufTensor>& tensors, const checkpoint::FileTensor& tensor,
+                   const checkpoint::WeightSource& weights, const models::ModelConfig& model, DType dtype);
 
 // Latent attention (DeepSeek), which llama.cpp computes with one key head shared by all queries: its sizes,
 // and kv_b_proj as attn_k_b [heads, rank, keys] and attn_v_b [heads, values, rank].

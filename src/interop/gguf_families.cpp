@@ -87,6 +87,80 @@ Names of_deepseek_with_indexer() {
   return names;
 }
 
+// Attention and experts of Qwen3-Next; the names of its delta nets are in gguf_mixers.cpp.
+Names of_qwen_next() {
+  Names names = with_experts(kLlamaLayer, "mlp.gate");
+  for (auto& [ours, theirs] : names)
+    if (ours == "post_attention_layernorm") theirs = "post_attention_norm";
+  return names;
+}
+
+Names of_qwen35() {
+  Names names = kLlamaLayer;
+  for (auto& [ours, theirs] : names)
+    if (ours == "post_attention_layernorm") theirs = "post_attention_norm";
+  return names;
+}
+
+// MiniMax's: the router's bias is next to the router.
+Names of_minimax() {
+  Names names = with_experts(kLlamaLayer, "block_sparse_moe.gate");
+  names.push_back({"block_sparse_moe.e_score_correction_bias", "exp_probs_b.bias"});
+  return names;
+}
+
+// Granite's: two matrices of the shared block, or of the only one, are one in the file (add_fused_ffn).
+Names of_granite() {
+  return with_experts(kLlamaLayer, "block_sparse_moe.router.layer");
+}
+
+// Kimi Linear's: latent attention, or a delta net under the same prefix (gguf_mixers.cpp).
+Names of_kimi_linear() {
+  Names names = kLlamaLayer;
+  names.insert(names.end(), {{"self_attn.kv_a_proj_with_mqa", "attn_kv_a_mqa"},
+                             {"self_attn.kv_a_layernorm", "attn_kv_a_norm"},
+                             {"block_sparse_moe.gate", "ffn_gate_inp"},
+                             {"block_sparse_moe.gate.e_score_correction_bias", "exp_probs_b.bias"},
+                             {"block_sparse_moe.shared_experts.gate_proj", "ffn_gate_shexp"},
+                             {"block_sparse_moe.shared_experts.up_proj", "ffn_up_shexp"},
+                             {"block_sparse_moe.shared_experts.down_proj", "ffn_down_shexp"}});
+  return names;
+}
+
+// Nemotron-H's: one mixer or FFN in each layer.
+Names of_nemotron_h() {
+  return {{"norm", "attn_norm"},
+          {"mixer.q_proj", "attn_q"},
+          {"mixer.k_proj", "attn_k"},
+          {"mixer.v_proj", "attn_v"},
+          {"mixer.o_proj", "attn_output"},
+          {"mixer.up_proj", "ffn_up"},
+          {"mixer.down_proj", "ffn_down"},
+          {"mixer.gate", "ffn_gate_inp"},
+          {"mixer.gate.e_score_correction_bias", "exp_probs_b.bias"},
+          {"mixer.shared_experts.up_proj", "ffn_up_shexp"},
+          {"mixer.shared_experts.down_proj", "ffn_down_shexp"},
+          {"mixer.fc1_latent_proj", "ffn_latent_down"},
+          {"mixer.fc2_latent_proj", "ffn_latent_up"}};
+}
+
+// LFM2's: norms before the mixer and before the FFN, w1 and w3 as gate and up.
+Names of_lfm2() {
+  return {{"operator_norm", "attn_norm"},
+          {"ffn_norm", "ffn_norm"},
+          {"self_attn.q_proj", "attn_q"},
+          {"self_attn.k_proj", "attn_k"},
+          {"self_attn.v_proj", "attn_v"},
+          {"self_attn.out_proj", "attn_output"},
+          {"self_attn.q_layernorm", "attn_q_norm"},
+          {"self_attn.k_layernorm", "attn_k_norm"},
+          {"feed_forward.w1", "ffn_gate"},
+          {"feed_forward.w2", "ffn_down"},
+          {"feed_forward.w3", "ffn_up"},
+          {"feed_forward.gate", "ffn_gate_inp"},
+          {"feed_forward.expert_bias", "exp_probs_b.bias"}};
+}
+
 // Llama 4's: its FFNs have another prefix.
 Names of_llama4() {
   Names names = with_experts(kLlamaLayer, "feed_forward.router", "feed_forward.shared_expert");
@@ -111,6 +185,18 @@ Names with_plain_ffn(Names names, std::string_view up, std::string_view down) {
   std::erase_if(names, [](const auto& each) { return each.first.starts_with("mlp."); });
   names.push_back({up, "ffn_up"});
   names.push_back({down, "ffn_down"});
+  return names;
+}
+
+// Falcon-H1's: the FFN has other names.
+Names of_falcon_h1() {
+  Names names = with_plain_ffn(kLlamaLayer, "feed_forward.up_proj", "feed_forward.down_proj");
+  for (auto& [ours, theirs] : names)
+    if (ours == "post_attention_layernorm") {
+      ours = "pre_ff_layernorm";
+      theirs = "ffn_norm!";
+    }
+  names.push_back({"feed_forward.gate_proj", "ffn_gate"});
   return names;
 }
 
@@ -247,6 +333,71 @@ std::span<const GgufFamily> gguf_families() {
        .architecture = "glm-dsa",
        .inside = of_deepseek_with_indexer(),
        .experts = kExpertParts},
+      {.model_type = "qwen3_next",
+       .architecture = "qwen3next",
+       .inside = of_qwen_next(),
+       .norms_plus_one = true,
+       .experts = kExpertParts},
+      {.model_type = "qwen3_5_text", .architecture = "qwen35", .inside = of_qwen35(), .norms_plus_one = true},
+      {.model_type = "qwen3_5_moe_text",
+       .architecture = "qwen35moe",
+       .inside = of_qwen_next(),
+       .norms_plus_one = true,
+       .experts = kExpertParts},
+      {.model_type = "mamba2",
+       .architecture = "mamba2",
+       .layers = "backbone.layers.",
+       .outside = {{"backbone.embeddings", "token_embd"},
+                   {"backbone.norm_f", "output_norm"},
+                   {"lm_head", "output"}},
+       .inside = {{"norm", "attn_norm"}}},
+      {.model_type = "kimi_linear",
+       .architecture = "kimi-linear",
+       .inside = of_kimi_linear(),
+       .experts = {"block_sparse_moe.experts.", "w1", "w3", "w2"}},
+      {.model_type = "nemotron_h",
+       .architecture = "nemotron_h_moe",
+       .layers = "backbone.layers.",
+       .outside = {{"backbone.embeddings", "token_embd"},
+                   {"backbone.norm_f", "output_norm"},
+                   {"lm_head", "output"}},
+       .inside = of_nemotron_h(),
+       .rotates_pairs = true,  // as the converter does, though nothing rotates
+       .activation = ActivationKind::kRelu2,
+       .experts = {"mixer.experts.", "gate_proj", "up_proj", "down_proj"}},
+      {.model_type = "nemotron_h",
+       .architecture = "nemotron_h",
+       .layers = "backbone.layers.",
+       .outside = {{"backbone.embeddings", "token_embd"},
+                   {"backbone.norm_f", "output_norm"},
+                   {"lm_head", "output"}},
+       .inside = of_nemotron_h(),
+       .rotates_pairs = true,  // as the converter does, though nothing rotates
+       .activation = ActivationKind::kRelu2},
+      {.model_type = "falcon_h1",
+       .architecture = "falcon-h1",
+       .outside = {{"model.embed_tokens", "token_embd"},
+                   {"model.final_layernorm", "output_norm"},
+                   {"lm_head", "output"}},
+       .inside = of_falcon_h1()},
+      {.model_type = "granitemoehybrid",
+       .architecture = "granitehybrid",
+       .inside = of_granite(),
+       .rotates_pairs = true,
+       .experts = {"block_sparse_moe.", "gate", "input_linear", "output_linear"}},
+      {.model_type = "lfm2_moe",
+       .architecture = "lfm2moe",
+       .outside = {{"model.embed_tokens", "token_embd"},
+                   {"model.embedding_norm", "token_embd_norm"},
+                   {"lm_head", "output"}},
+       .inside = of_lfm2(),
+       .experts = {"feed_forward.experts.", "w1", "w3", "w2"}},
+      {.model_type = "olmo3", .architecture = "olmo2", .inside = with_post_norms(kLlamaLayer)},
+      {.model_type = "smollm3", .architecture = "smollm3", .inside = kLlamaLayer, .rotates_pairs = true},
+      {.model_type = "minimax_m2",
+       .architecture = "minimax-m2",
+       .inside = of_minimax(),
+       .experts = {"block_sparse_moe.experts.", "w1", "w3", "w2"}},
       {.model_type = "llama4_text",
        .architecture = "llama4",
        .inside = of_llama4(),

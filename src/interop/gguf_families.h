@@ -14,6 +14,9 @@ namespace strata::interop {
 // Pairs of (our name, llama.cpp's name), both without ".weight" and ".bias".
 using Names = std::vector<std::pair<std::string_view, std::string_view>>;
 
+// Ends llama.cpp's name of a tensor that has neither ending there.
+inline constexpr char kNoEnding = '!';
+
 // The projections of a layer that have biases.
 enum class Biases { kNone, kOfQkv, kAny, kAll };
 

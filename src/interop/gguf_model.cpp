@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "interop/gguf_experts.h"
 #include "interop/gguf_families.h"
+#include "interop/gguf_mixers.h"
 
 namespace strata::interop {
 namespace {
@@ -17,10 +18,14 @@ using Json = nlohmann::json;
 
 const GgufFamily& family_of(const models::ModelConfig& model) {
   std::string known;
+  const GgufFamily* found = nullptr;
   for (const GgufFamily& family : gguf_families()) {
-    if (family.model_type == model.family->model_type) return family;
+    // If a family has two rows, the second is of models without experts.
+    if (family.model_type == model.family->model_type && (found == nullptr || model.experts.count == 0))
+      found = &family;
     known += (known.empty() ? "" : ", ") + std::string(family.model_type);
   }
+  if (found != nullptr) return *found;
   throw DataError("[--format gguf] {} models are not supported: expected one of {}", model.family->model_type,
                   known);
 }
@@ -42,7 +47,9 @@ std::string gguf_name(const GgufFamily& family, const std::string& file_name) {
       std::find_if(names->begin(), names->end(), [&](const auto& each) { return each.first == base; });
   if (found == names->end())
     throw DataError("[--format gguf] tensor '{}' has no name in {} files", file_name, family.architecture);
-  // Tensors without an ending, such as attention sinks, get .weight.
+  // Tensors without an ending, such as attention sinks, get .weight; some keep none.
+  if (found->second.ends_with(kNoEnding))
+    return prefix + std::string(found->second.substr(0, found->second.size() - 1));
   return prefix + std::string(found->second) + (found->second.ends_with(".bias") ? "" : extension);
 }
 
@@ -82,10 +89,15 @@ void add_rope(GgufFields& fields, const std::string& arch, const models::ModelCo
   const Json* theta = find(config, {"rope_theta", "rotary_emb_base"});
   if (theta == nullptr) theta = find(rope, {"rope_theta"});
   if (theta != nullptr) fields.push_back({arch + ".rope.freq_base", theta->get<float>()});
-  if (model.window_rope)
+  if (arch == "olmo2" && model.sliding_window.size > 0 && theta != nullptr)
+    fields.push_back({arch + ".rope.freq_base_swa", theta->get<float>()});
+  if (arch.starts_with("qwen35"))  // of positions in pictures, which text does not have
+    fields.push_back({arch + ".rope.dimension_sections", std::vector<int32_t>{11, 11, 10, 0}});
+  if (model.window_rope && arch != "olmo2")
     fields.push_back({arch + ".rope.freq_base_swa", static_cast<float>(model.window_rope->theta)});
   if (arch == "llama" || arch == "llama4" || arch == "gptneox" || arch == "phi3" || arch == "stablelm" ||
-      arch == "glm4moe" || model.latent || model.partial_rotary_factor < 1)
+      arch == "glm4moe" || arch == "smollm3" || arch == "granitehybrid" || arch.starts_with("nemotron_h") ||
+      model.latent || model.partial_rotary_factor < 1)
     fields.push_back({arch + ".rope.dimension_count", static_cast<uint32_t>(model.rotary_dim())});
   const Json* kind = find(rope, {"rope_type", "type"});
   const std::string type = kind != nullptr ? kind->get<std::string>() : "default";
@@ -137,7 +149,24 @@ void check_expressible(const GgufFamily& family, const models::ModelConfig& mode
   if (family.heads_share_width && model.q_width() != model.hidden_size)
     refuse("a head size other than hidden_size / num_attention_heads");
   if (family.architecture == "stablelm" && model.tied) refuse("tied embeddings");
-  if (!family.experts.block.empty()) {
+  if (family.architecture == "smollm3")
+    for (int64_t i = 0; i < model.layers; ++i)
+      if (model.unrotated.at(i) != ((i + 1) % 4 == 0))
+        refuse("layers without positions other than every fourth");
+  if (family.architecture == "falcon-h1" && model.tied &&
+      std::abs(model.embedding_multiplier * model.logits_divisor - 1) > 1e-6)
+    refuse("tied embeddings with different multipliers of the embedding and of the logits");
+  if (family.architecture == "lfm2moe" && !model.tied) refuse("a head apart from the embedding");
+  if (family.architecture == "granitehybrid" && model.positions != models::Positions::kAbsent)
+    refuse("attention with positions between layers of Mamba-2");
+  const bool nemotron = family.architecture.starts_with("nemotron_h");
+  if (model.state_space &&
+      (model.state_space->greatest_dt > 0 || (model.state_space->least_dt > 0 && !nemotron)))
+    refuse("limits of Mamba-2's steps");
+  if (nemotron && model.state_space && model.state_space->least_dt > 0)
+    log_warning("llama.cpp ignores time_step_min: steps of Mamba-2 may be below {}",
+                model.state_space->least_dt);
+  if (!family.experts.block.empty() && family.architecture != "granitehybrid") {
     if (model.experts.count == 0) refuse("a model without experts");
     if (const auto what = inexpressible(family.architecture, model)) refuse(*what);
   }
@@ -173,41 +202,72 @@ void add_architecture(GgufFields& fields, const GgufFamily& family, const models
     if (const Json* value = find(config, names)) fields.push_back({arch + key, value->get<float>()});
   };
   count(".block_count", {"num_hidden_layers", "n_layer"});
-  count(".context_length", {"max_position_embeddings", "n_positions"});
+  if (arch == "mamba2" || arch == "granitehybrid" || arch.starts_with("nemotron_h")) {
+    fields.push_back({arch + ".context_length", uint32_t{1} << 20});  // any: states have no limit
+  } else {
+    count(".context_length", {"max_position_embeddings", "n_positions", "model_max_length"});
+  }
   count(".embedding_length", {"hidden_size", "n_embd"});
-  if (find(config, {"intermediate_size_mlp"}) != nullptr) {
+  if (arch == "mamba2") {
+    fields.push_back({arch + ".feed_forward_length", uint32_t{0}});
+  } else if (arch.starts_with("nemotron_h")) {
+    std::vector<int32_t> lengths;
+    for (int64_t i = 0; i < model.layers; ++i)
+      lengths.push_back(static_cast<int32_t>(!model.kind(i).has_ffn ? 0
+                                             : model.experts.at(i)  ? model.experts.intermediate_size
+                                                                    : model.intermediate_size));
+    fields.push_back({arch + ".feed_forward_length", lengths});
+  } else if (find(config, {"intermediate_size_mlp"}) != nullptr) {
     count(".feed_forward_length", {"intermediate_size_mlp"});
   } else if (find(config, {"intermediate_size", "n_inner"}) != nullptr) {
     count(".feed_forward_length", {"intermediate_size", "n_inner"});
-  } else {
+  } else if (config.contains("n_embd")) {
     fields.push_back({arch + ".feed_forward_length", 4 * config.at("n_embd").get<uint32_t>()});
   }
-  count(".attention.head_count", {"num_attention_heads", "n_head"});
-  if (model.latent) {
+  if (arch == "mamba2") {
+    fields.push_back({arch + ".attention.head_count", uint32_t{0}});
+  } else {
+    count(".attention.head_count", {"num_attention_heads", "n_head"});
+  }
+  const bool kimi = arch == "kimi-linear", nemotron = arch == "nemotron_h" || arch == "nemotron_h_moe";
+  if (arch == "lfm2moe" || arch == "granitehybrid" || kimi || nemotron) {  // 0: the layer has a state
+    std::vector<int32_t> heads;
+    for (int64_t i = 0; i < model.layers; ++i)
+      heads.push_back(!model.has_attention(i) ? 0 : kimi ? 1 : static_cast<int32_t>(model.kv_heads));
+    fields.push_back({arch + ".attention.head_count_kv", heads});
+  } else if (model.latent) {
     fields.push_back({arch + ".attention.head_count_kv", uint32_t{1}});
   } else {
     count(".attention.head_count_kv", {"num_key_value_heads"});
   }
   add_rope(fields, arch, model, config);
   real(".attention.layer_norm_rms_epsilon", {"rms_norm_eps"});
-  real(".attention.layer_norm_epsilon", {"layer_norm_epsilon", "layer_norm_eps", "norm_epsilon"});
+  if (model.has_states() && !nemotron && find(config, {"rms_norm_eps"}) == nullptr) {
+    real(".attention.layer_norm_rms_epsilon", {"norm_eps", "layer_norm_epsilon"});
+  } else {
+    real(".attention.layer_norm_epsilon", {"layer_norm_epsilon", "layer_norm_eps", "norm_epsilon"});
+  }
   if (arch == "olmo") fields.push_back({arch + ".attention.layer_norm_epsilon", 1e-5f});
   if (arch != "olmoe") real(".attention.clamp_kqv", {"clip_qkv"});
   if (model.latent) {
     add_latents(fields, arch, model);
-  } else if (find(config, {"head_dim"}) != nullptr) {
+  } else if (arch != "mamba2" && find(config, {"head_dim"}) != nullptr) {
     count(".attention.key_length", {"head_dim"});
     count(".attention.value_length", {"head_dim"});
   }
-  if (arch == "llama" || arch == "llama4" || model.latent) count(".vocab_size", {"vocab_size"});
+  if (arch == "llama" || arch == "llama4" || arch == "smollm3" || arch == "granitehybrid" || model.latent)
+    count(".vocab_size", {"vocab_size"});
   if (model.experts.count > 0) add_experts(fields, arch, model);
+  if (model.has_states()) add_mixers(fields, arch, model);
   if (arch == "gptneox" || arch == "stablelm")
     fields.push_back({arch + ".use_parallel_residual", config.value("use_parallel_residual", true)});
   if (arch == "gemma2") real(".attn_logit_softcapping", {"attn_logit_softcapping"});
   if (arch == "gemma2" || arch == "gemma3") real(".final_logit_softcapping", {"final_logit_softcapping"});
   if (arch == "gemma2" || arch == "gemma3" || arch == "phi3" || arch == "gpt-oss")
     count(".attention.sliding_window", {"sliding_window"});
-  if ((arch == "gemma2" || arch == "gemma3") && !usual_sliding_windows(arch, model)) {
+  const bool own_windows = arch == "olmo2" && model.sliding_window.size > 0;
+  if (own_windows) count(".attention.sliding_window", {"sliding_window"});
+  if (own_windows || ((arch == "gemma2" || arch == "gemma3") && !usual_sliding_windows(arch, model))) {
     std::vector<bool> windows;
     for (int64_t i = 0; i < model.layers; ++i) windows.push_back(model.sliding_window.at(i));
     fields.push_back({arch + ".attention.sliding_window_pattern", windows});
@@ -256,8 +316,9 @@ void to_pairs(float* matrix, int64_t rows, int64_t columns, int64_t head_dim) {
 }
 
 GgufTensor tensor_of(const GgufFamily& family, const checkpoint::FileTensor& tensor,
-                     const checkpoint::WeightSource& weights, int64_t head_dim, DType dtype) {
+                     const checkpoint::WeightSource& weights, const models::ModelConfig& model, DType dtype) {
   const std::string name = gguf_name(family, tensor.row.file_name);
+  const int64_t head_dim = model.head_dim;
   // The format stores vectors and position tables in fp32.
   const bool matrix = tensor.shape.rank() > 1 && name != "position_embd.weight" &&
                       name.find(".ffn_gate_inp") == name.npos && name.find(".indexer.proj.") == name.npos;
@@ -266,16 +327,25 @@ GgufTensor tensor_of(const GgufFamily& family, const checkpoint::FileTensor& ten
   const bool pairs =
       family.rotates_pairs && (name.find(".attn_q.") != name.npos || name.find(".attn_k.") != name.npos);
   const bool plus_one = family.norms_plus_one && name.find("norm.weight") != name.npos;
-  const auto fill = [&weights, tensor, shape, pairs, plus_one, head_dim](float* out) {
-    const auto& entry = weights.entry(tensor.row.file_name);
-    checkpoint::read_tensor(*entry.file, *entry.tensor,
-                            {.name = entry.tensor->name,
-                             .shape = tensor.shape,
-                             .storage = checkpoint::in_memory(out),
-                             .transposed = tensor.row.transposed,
-                             .interleave = tensor.row.interleave});
+  const double times = constant_of(family.architecture, model, name);
+  const auto fill = [&weights, tensor, shape, pairs, plus_one, head_dim, times](float* out) {
+    if (!tensor.row.part.whole()) {
+      const std::vector<float> values = values_in_file(weights, tensor.row.file_name);
+      std::copy(values.begin(), values.end(), out);
+    } else {
+      const auto& entry = weights.entry(tensor.row.file_name);
+      checkpoint::read_tensor(*entry.file, *entry.tensor,
+                              {.name = entry.tensor->name,
+                               .shape = tensor.shape,
+                               .storage = checkpoint::in_memory(out),
+                               .transposed = tensor.row.transposed,
+                               .interleave = tensor.row.interleave});
+    }
     if (pairs) to_pairs(out, shape[0], shape.elements() / shape[0], head_dim);
     if (plus_one) std::for_each(out, out + shape.elements(), [](float& value) { value += 1; });
+    if (times != 1)
+      std::for_each(out, out + shape.elements(),
+                    [times](float& value) { value = static_cast<float>(value * times); });
   };
   return {name, shape, matrix ? dtype : DType::kF32, fill};
 }
@@ -312,9 +382,12 @@ void write_gguf_model(FileSystem& files, const Path& path, const std::string& na
   constant("rope_factors_long.weight", rope.value("long_factor", std::vector<float>{}));
   constant("rope_factors_short.weight", rope.value("short_factor", std::vector<float>{}));
   for (const checkpoint::FileTensor& tensor : checkpoint::file_tensors(model)) {
-    if (add_expert_tensors(tensors, family.experts, tensor, weights, model, dtype)) continue;
+    if (add_expert_tensors(tensors, family.experts, family.layers, tensor, weights, model, dtype)) continue;
+    if (add_fused_ffn(tensors, tensor, weights, model, dtype)) continue;
     if (model.latent && add_latent_tensors(tensors, tensor, weights, model, dtype)) continue;
-    tensors.push_back(tensor_of(family, tensor, weights, model.head_dim, dtype));
+    if (add_mixer_tensors(tensors, family.architecture, family.layers, tensor, weights, model, dtype))
+      continue;
+    tensors.push_back(tensor_of(family, tensor, weights, model, dtype));
   }
   write_gguf(files, path, fields, tensors);
 }

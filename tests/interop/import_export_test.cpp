@@ -53,7 +53,12 @@ TEST(Gguf, MatchesTheReferenceWriterByteForByte) {
                                           {"olmoe", "fp16"},      {"qwen3-moe", "fp16"},
                                           {"gpt-oss", "bf16"},    {"deepseek-v3-moe", "fp16"},
                                           {"llama4", "fp16"},     {"qwen2-moe", "fp16"},
-                                          {"glm4-moe", "fp16"}}) {
+                                          {"glm4-moe", "fp16"},   {"qwen3-next", "fp32"},
+                                          {"qwen3-5", "fp32"},    {"qwen3-5-moe", "fp32"},
+                                          {"mamba2", "fp32"},     {"granite-hybrid", "fp32"},
+                                          {"falcon-h1", "fp32"},  {"lfm2-moe", "fp32"},
+                                          {"olmo3", "fp32"},      {"minimax-m2", "fp32"},
+                                          {"glm-moe-dsa", "fp32"}}) {
     ScratchFolder scratch;
     const Path model = scratch / name;
     std::filesystem::copy(Path(STRATA_GOLDEN_MODELS) / name, model);

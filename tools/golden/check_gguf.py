@@ -91,14 +91,31 @@ try:
     DeepseekV32Model.set_vocab = TextModel._set_vocab_gpt2
 except ImportError:  # an older converter
     pass
+# Of these families it expects layers that predict further tokens, unless told otherwise.
+try:
+    from conversion.qwen import _QwenMtpMixin
+    _QwenMtpMixin.no_mtp = True
+except ImportError:
+    pass
 if not (pathlib.Path(folder) / "tokenizer.model").exists():
     Gemma2Model.set_vocab = Phi3MiniModel.set_vocab = TextModel._set_vocab_gpt2
 # transformers 5 drops keys of config.json that the converter needs (rotary_pct).
 from conversion.base import ModelBase
 import json
 load = ModelBase.load_hparams
-ModelBase.load_hparams = staticmethod(lambda where, is_mistral_format: {
-    **json.loads((pathlib.Path(where) / "config.json").read_text()), **load(where, is_mistral_format)})
+def hparams(where, is_mistral_format):
+    found = {**json.loads((pathlib.Path(where) / "config.json").read_text()), **load(where, is_mistral_format)}
+    if found.get("model_type") == "minimax_m2":  # published files have these keys
+        found.setdefault("scoring_func", "sigmoid")
+        found.setdefault("rotary_dim", int(found["head_dim"] * found["rope_parameters"]["partial_rotary_factor"]))
+    if "num_experts_per_tok" not in json.loads((pathlib.Path(where) / "config.json").read_text()):
+        # transformers' defaults, which make a mixture of Nemotron-H
+        for key in ("num_experts_per_tok", "n_routed_experts", "n_group", "topk_group"):
+            found.pop(key, None)
+    if found.get("model_type") == "kimi_linear":
+        found.setdefault("moe_router_activation_func", "sigmoid")
+    return found
+ModelBase.load_hparams = staticmethod(hparams)
 sys.argv = ["convert_hf_to_gguf.py", folder, "--outtype", "f32", "--outfile", out]
 convert.main()
 """
@@ -106,7 +123,7 @@ convert.main()
 
 def convert(llama_cpp, folder, out, pre):
     done = subprocess.run([sys.executable, "-c", CONVERT, llama_cpp, folder, out, pre], capture_output=True, text=True)
-    assert done.returncode == 0, "the converter fails: " + done.stderr.strip().splitlines()[-1]
+    assert done.returncode == 0, "the converter fails: " + done.stderr[-1500:]
 
 
 def contents(path):
@@ -232,6 +249,14 @@ def small_models(program, scratch, only):
                  tie_word_embeddings=True)
     latent = dict(base, num_key_value_heads=4, kv_lora_rank=32, qk_nope_head_dim=16, qk_rope_head_dim=16, v_head_dim=16,
                   n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=40, n_shared_experts=2, first_k_dense_replace=1)
+    delta = dict(linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=16, linear_value_head_dim=16,
+                 layer_types=["linear_attention", "full_attention", "linear_attention"])
+    granite = dict(mamba_n_heads=8, mamba_d_head=16, mamba_n_groups=2, mamba_d_state=16, mamba_expand=2, attention_multiplier=0.3,
+                   embedding_multiplier=3.0, logits_scaling=2.5, residual_multiplier=0.6, shared_intermediate_size=72,
+                   layer_types=["mamba", "attention", "mamba"], position_embedding_type="nope")
+    nemotron = dict(head_dim=16, mamba_num_heads=8, mamba_head_dim=16, n_groups=2, ssm_state_size=16, n_routed_experts=6,
+                    num_experts_per_tok=2, moe_intermediate_size=40, moe_shared_expert_intermediate_size=72, n_group=1, topk_group=1)
+    routed = dict(num_experts=6, num_experts_per_tok=3, moe_intermediate_size=40, shared_expert_intermediate_size=72)
     indexer = dict(index_n_heads=8, index_head_dim=64, index_topk=16)
     kinds = {
         "llama": t.LlamaConfig(**dict(base, tie_word_embeddings=True)),
@@ -290,6 +315,33 @@ def small_models(program, scratch, only):
         "gpt-oss": t.GptOssConfig(**base, head_dim=32, num_local_experts=6, num_experts_per_tok=2, sliding_window=8,
                                   layer_types=["sliding_attention", "full_attention", "sliding_attention"],
                                   rope_parameters=dict(yarn, beta_fast=32, beta_slow=1)),
+        "olmo3": t.Olmo3Config(**dict(base, num_hidden_layers=4), sliding_window=8, layer_types=["sliding_attention", "full_attention"] * 2),
+        # llama.cpp gives no position to every fourth layer.
+        "smollm3": t.SmolLM3Config(**dict(base, num_hidden_layers=4), no_rope_layers=[1, 1, 1, 0], layer_types=["full_attention"] * 4),
+        "minimax-m2": t.MiniMaxM2Config(**base, head_dim=32, num_local_experts=6, num_experts_per_tok=2,
+                                        rope_parameters=dict(rope_type="default", rope_theta=1e4, partial_rotary_factor=0.5)),
+        "qwen3-next": t.Qwen3NextConfig(**base, **delta, **routed, head_dim=32),
+        "qwen3.5": t.Qwen3_5TextConfig(**base, **delta, head_dim=32),
+        "qwen3.5-moe": t.Qwen3_5MoeTextConfig(**base, **delta, **routed, head_dim=32),
+        "mamba2": t.Mamba2Config(**shared, hidden_size=64, num_hidden_layers=3, num_heads=8, head_dim=16, state_size=16, n_groups=2,
+                                 expand=2, tie_word_embeddings=False),
+        "falcon-h1": t.FalconH1Config(**base, head_dim=16, mamba_d_ssm=96, mamba_n_heads=6, mamba_d_head=16, mamba_n_groups=2,
+                                      mamba_d_state=16, mamba_rms_norm=True, mamba_norm_before_gate=False, key_multiplier=0.6,
+                                      ssm_multipliers=[0.9, 1.1, 0.8, 1.2, 0.7], ssm_in_multiplier=1.3, ssm_out_multiplier=0.8,
+                                      attention_in_multiplier=1.2, attention_out_multiplier=0.9, embedding_multiplier=2.0,
+                                      lm_head_multiplier=0.7, mlp_multipliers=[0.9, 1.2]),
+        "granite-hybrid": t.GraniteMoeHybridConfig(**base, **granite, num_local_experts=6, num_experts_per_tok=2),
+        "granite-hybrid-dense": t.GraniteMoeHybridConfig(**base, **granite, num_local_experts=0, num_experts_per_tok=0),
+        "nemotron-h": t.NemotronHConfig(**dict(base, intermediate_size=96), **nemotron, layers_block_type=["mamba", "attention", "mamba", "moe"]),
+        "nemotron-h-dense": t.NemotronHConfig(**dict(base, intermediate_size=96), **nemotron, layers_block_type=["mamba", "attention", "mamba", "mlp"]),
+        "nemotron-h-latent": t.NemotronHConfig(**base, **nemotron, layers_block_type=["mamba", "attention", "mamba", "moe"], moe_latent_size=32),
+        "kimi-linear": t.KimiLinearConfig(**dict(base, num_key_value_heads=4), kv_lora_rank=32, qk_nope_head_dim=16, qk_rope_head_dim=16,
+                                          v_head_dim=16, linear_num_heads=4, linear_head_dim=16, num_experts=6, num_experts_per_token=2,
+                                          moe_intermediate_size=40, num_expert_group=1, topk_group=1, num_shared_experts=1,
+                                          layer_types=["linear_attention", "full_attention", "linear_attention"],
+                                          mlp_layer_types=["dense", "sparse", "sparse"]),
+        "lfm2-moe": t.Lfm2MoeConfig(**dict(base, tie_word_embeddings=True), num_experts=6, num_experts_per_tok=2, moe_intermediate_size=40, num_dense_layers=1,
+                                    layer_types=["conv", "full_attention", "conv"], use_expert_bias=True),
         "llama4": t.Llama4TextConfig(**dict(base, num_hidden_layers=4), head_dim=16, num_local_experts=6, num_experts_per_tok=1,
                                      intermediate_size_mlp=96, interleave_moe_layer_step=2, rope_parameters=dict(llama3)),
     }
