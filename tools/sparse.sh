@@ -11,8 +11,8 @@ read -r -a more <<<"${SETS:-}"
 
 tools/demo-corpus.sh
 mkdir -p "$folder"
-# Later stages have the model of a folder.
-sed '/^\[model/,/^\[tokenizer/{/^\[tokenizer/!d}' examples/sparse.toml >"$folder/stage.toml"
+# Later stages have the model and the tokenizer of a folder.
+sed '/^\[model/,/^\[data/{/^\[data/!d}' examples/sparse.toml >"$folder/stage.toml"
 # stage NAME CONFIG SETTING…: a run, unless it is finished.
 stage() {
   local name=$1 config=$2 arguments=()

@@ -76,10 +76,10 @@ def main():
     width = (WIDTH - LEFT - GAP - RIGHT) / 2
     every = [loss for points in curves.values() for _, loss in points]
     last = max(points[-1][0] for points in curves.values())
-    left = Panel(out, LEFT, width, (0, last), (min(every) - 0.1, max(every) + 0.1), "training tokens")
+    left = Panel(out, LEFT, width, (0, 1e5 * -(-last // 1e5)), (min(every) - 0.1, max(every) + 0.1), "training tokens")
     for name, points in curves.items():
         left.line(points, COLOURS[name])
-    right = Panel(out, LEFT + width + GAP, width, (0, share[-1][0]), (0, 1), "step of the warm-up")
+    right = Panel(out, LEFT + width + GAP, width, (0, 4 * -(-share[-1][0] // 4)), (0, 1), "step of the warm-up")
     right.line(share, COLOURS["sparse"])
     out.append(f'<text x="{LEFT}" y="20" font-weight="bold">Held-out loss (nats a token)</text>')
     out.append(f'<text x="{LEFT + width + GAP}" y="20" font-weight="bold">Share of attention of the 64 chosen keys of 512</text>')
@@ -88,7 +88,7 @@ def main():
         label = f"{NAMES[name]}: {points[-1][1]:.3f}"
         out.append(f'<line x1="{at}" x2="{at + 18}" y1="38" y2="38" stroke="{COLOURS[name]}" stroke-width="3"/>')
         out.append(f'<text x="{at + 22}" y="42">{label}</text>')
-        at += 36 + 6.4 * len(label)
+        at += 44 + 6.8 * len(label)
     target.write_text("\n".join(out + ["</svg>", ""]))
 
     print(f"dense: {dense[-1][1]:.4f}")
