@@ -29,7 +29,8 @@ ModelConfig read(const std::string& text, const std::string& where) {
   const ConfigJson json(text, where);
   ModelConfig config =
       read_llama_keys(json, kFalconH1, {.norm_eps = 1e-5, .max_positions = 8192, .pad_id = 0});
-  config.kv_heads = json.integer_or("num_key_value_heads", 8);
+  config.kv_heads =
+      json.is_null("num_key_value_heads") ? config.heads : json.integer_or("num_key_value_heads", 8);
   config.bos_id = json.optional_id("bos_token_id", 1);
   config.eos_id = json.optional_id("eos_token_id", 2);
   config.qkv_bias = config.out_bias = json.boolean_or("attention_bias", false);

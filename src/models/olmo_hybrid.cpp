@@ -1,6 +1,8 @@
 // OLMo Hybrid: in every fourth layer OLMo 2's attention, with norms after blocks and, in the published models, without
 // rotation; gated delta nets, with norms before blocks, in the others. Steps reach 2, so that states may change sign.
 
+#include <algorithm>
+
 #include "base/json.h"
 #include "models/decoder.h"
 #include "models/families.h"
@@ -19,7 +21,9 @@ ModelConfig read(const std::string& text, const std::string& where) {
   config.other_mixer_norms = layers::NormPlacement::kPreNorm;
   config.qk_norm = layers::AttentionSpec::QkNorm::kProjection;
   config.qkv_bias = config.out_bias = json.boolean_or("attention_bias", false);
-  config.layer_kinds = read_kinds(json, config.layers, kLinearNames, 4, layers::Mixer::kDelta);
+  // Without a list every fourth layer has attention, and in models of fewer layers the last one.
+  config.layer_kinds = read_kinds(json, config.layers, kLinearNames, std::min<int64_t>(config.layers, 4),
+                                  layers::Mixer::kDelta);
   const int64_t key_heads = json.integer_or("linear_num_key_heads", config.heads);
   const int64_t key_dim = json.integer_or("linear_key_head_dim", 3 * config.hidden_size / (4 * key_heads));
   config.delta = layers::DeltaDims{.key_heads = key_heads,

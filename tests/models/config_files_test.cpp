@@ -25,7 +25,7 @@ bool is_ours(const std::string& key) {
 }
 
 // Files that transformers reads but whose model it cannot run: windows without a size, groups of experts
-// without a number, and more key-value heads than heads.
+// without a number, more key-value heads than heads, and LFM2 without a list of layers.
 bool cannot_run(const Json& wanted) {
   const auto is_null = [&](const char* key) { return wanted.contains(key) && wanted[key].is_null(); };
   const auto layers = wanted.find("layer_types");
@@ -33,6 +33,7 @@ bool cannot_run(const Json& wanted) {
                        std::find(layers->begin(), layers->end(), "sliding_attention") != layers->end();
   if (windows && (is_null("sliding_window") || wanted.value("use_sliding_window", true) == false))
     return true;
+  if (wanted.contains("conv_L_cache") && is_null("layer_types")) return true;
   if (wanted.value("topk_method", Json()) == "group_limited_greedy" &&
       (is_null("n_group") || is_null("topk_group")))
     return true;
@@ -42,13 +43,23 @@ bool cannot_run(const Json& wanted) {
 // Whether both values have the same meaning.
 bool are_alike(const std::string& key, const Json& ours, const Json& theirs, const Json& written) {
   if (ours == theirs) return true;
+  // Granite's layers have two names each.
+  if (key == "layer_types" && ours.size() == theirs.size() &&
+      written.value("model_type", "") == "granitemoehybrid") {
+    const auto is_alike = [](const Json& a, const Json& b) {
+      return (a == "mamba") == (b == "linear_attention");
+    };
+    return std::equal(ours.begin(), ours.end(), theirs.begin(), is_alike);
+  }
+  if (key == "time_step_limit" && theirs.is_null()) return ours[0] == 0 && !ours[1].is_number();  // no limits
   // transformers replaces a null number by a default, or fails; a null flag is not set.
   if (theirs.is_null() && (ours.is_number() || ours == false || ours.is_string())) return true;
   if (key == "sliding_window" && theirs == 0) return ours.is_null();
   const auto has = [&](const char* name, const Json& value) {
     return written.contains(name) && written[name] == value;
   };
-  if (key == "sliding_window" && has("use_sliding_window", false)) return true;  // has no effect then
+  if (key == "sliding_window" && has("use_sliding_window", false)) return true;      // has no effect then
+  if (key == "mamba_norm_before_gate" && has("mamba_rms_norm", false)) return true;  // has no effect then
   if (key == "n_group" || key == "topk_group") return has("topk_method", "greedy");
   return key == "original_max_position_embeddings" && has("rope_scaling", Json());  // has no effect then
 }

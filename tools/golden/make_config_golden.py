@@ -22,10 +22,12 @@ GOLDEN = pathlib.Path(__file__).resolve().parents[2] / "tests/models/golden"
 BASES = ["bert", "deepseek-v2-moe", "deepseek-v3-moe", "gemma2", "gemma3", "glm4-moe", "gpt-neox", "gpt-oss", "gpt2",
          "llama-tied", "llama-biases-yarn", "llama4", "mistral", "mixtral", "olmo", "olmo-clip", "olmo2", "olmoe",
          "phi3", "qwen2", "qwen2-moe", "qwen3", "qwen3-moe", "stablelm", "starcoder2", "switch", "t5", "t5-gated",
-         "olmo3", "smollm3", "smollm3-windows", "minimax-m2", "deepseek-v32", "glm-moe-dsa"]
+         "olmo3", "smollm3", "smollm3-windows", "minimax-m2", "deepseek-v32", "glm-moe-dsa", "qwen3-next", "qwen3-5", "qwen3-5-moe",
+         "kimi-linear", "mamba2", "nemotron-h", "granite-hybrid", "falcon-h1", "lfm2-moe", "olmo-hybrid"]
 # Keys that do not affect the mathematics of this program.
 IGNORED = {"architectures", "model_type", "dtype", "torch_dtype", "transformers_version", "use_cache", "_name_or_path",
-           "rope_scaling", "rope_theta", "rope_parameters", "rope_local_base_freq", "output_router_logits"}
+           "rope_scaling", "rope_theta", "rope_parameters", "rope_local_base_freq", "output_router_logits",
+           "chunk_size", "mamba_chunk_size"}
 ACTIVATIONS = {"gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu_fast": "gelu_tanh", "swish": "silu"}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
 
@@ -39,14 +41,25 @@ def rope_of(parameters):
 
 
 def plain(value):
+    """As it is written in JSON, which has no infinity."""
     if isinstance(value, str):
         return ACTIVATIONS.get(value, value)
+    if isinstance(value, (list, tuple)):
+        return [plain(each) for each in value]
+    return {"__float__": "Infinity"} if value == float("inf") else value
+
+
+def decoded(value):
+    if value == {"__float__": "Infinity"}:
+        return float("inf")
+    if isinstance(value, list):
+        return [decoded(each) for each in value]
     return value
 
 
 def read(config, keys):
     """The attributes of the class that reads a config.json; None: refused."""
-    config = copy.deepcopy(config)
+    config = {key: decoded(value) for key, value in copy.deepcopy(config).items()}
     cls = CONFIG_MAPPING[config.pop("model_type")]
     try:
         whole = cls.from_dict(config)
