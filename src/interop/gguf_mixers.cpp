@@ -159,15 +159,16 @@ std::vector<Made> of_state_space(const std::string& part, const models::ModelCon
   if (part == "in_proj.weight") {
     const std::vector<int64_t> ends{inner, 2 * inner, 2 * inner + dims.group_width(), inner + mixed,
                                     inner + mixed + dims.heads};
-    const double all = model.mixer_multipliers.mixer_in;
+    const auto all = static_cast<float>(model.mixer_multipliers.mixer_in);
+    const std::vector<float> factors(dims.multipliers.begin(), dims.multipliers.end());
     return {{"ssm_in.weight",
              {ends.back(), width},
              true,
-             [width, ends, factors = dims.multipliers, all](const std::vector<float>& file, float* out) {
+             [width, ends, factors, all](const std::vector<float>& file, float* out) {
                for (size_t i = 0; i < file.size(); ++i) {
                  const int64_t row = static_cast<int64_t>(i) / width;
                  const auto segment = std::upper_bound(ends.begin(), ends.end(), row) - ends.begin();
-                 out[i] = static_cast<float>(file[i] * all * factors[static_cast<size_t>(segment)]);
+                 out[i] = file[i] * all * factors[static_cast<size_t>(segment)];
                }
              }}};
   }
@@ -183,9 +184,9 @@ std::vector<Made> of_state_space(const std::string& part, const models::ModelCon
   return {{"ssm_out.weight",
            {width, inner},
            true,
-           [all = model.mixer_multipliers.mixer_out](const std::vector<float>& file, float* out) {
-             std::transform(file.begin(), file.end(), out,
-                            [all](float value) { return static_cast<float>(value * all); });
+           [all = static_cast<float>(model.mixer_multipliers.mixer_out)](const std::vector<float>& file,
+                                                                         float* out) {
+             std::transform(file.begin(), file.end(), out, [all](float value) { return value * all; });
            }}};
 }
 
@@ -296,19 +297,24 @@ void add_mixers(GgufFields& fields, const std::string& arch, const models::Model
   if (model.short_convolution) count(".shortconv.l_cache", model.short_convolution->taps);
 }
 
-double constant_of(std::string_view arch, const models::ModelConfig& model, std::string_view name) {
-  if (arch != "falcon-h1") return 1;
+std::vector<float> constants_of(std::string_view arch, const models::ModelConfig& model,
+                                std::string_view name) {
+  if (arch != "falcon-h1") return {};
   const auto is = [name](std::string_view part) { return name.find(part) != name.npos; };
+  const auto each = [](std::initializer_list<double> factors) {
+    return std::vector<float>(factors.begin(), factors.end());
+  };
   const auto& times = model.mixer_multipliers;
-  if (is("token_embd.")) return model.embedding_multiplier;
-  if (name == "output.weight") return 1 / model.logits_divisor;
-  if (is(".ffn_down.")) return model.ffn_out_multiplier;
-  if (is(".ffn_gate.")) return model.ffn_gate_multiplier;
-  if (is(".attn_q.") || is(".attn_v.")) return times.attention_in;
+  if (is("token_embd.")) return each({model.embedding_multiplier});
+  if (name == "output.weight") return each({1 / model.logits_divisor});
+  if (is(".ffn_down.")) return each({model.ffn_out_multiplier});
+  if (is(".ffn_gate.")) return each({model.ffn_gate_multiplier});
+  if (is(".attn_q.") || is(".attn_v.")) return each({times.attention_in});
   // The scores' scale is a multiplier of keys in the file.
   if (is(".attn_k."))
-    return times.attention_in * std::sqrt(static_cast<double>(model.head_dim) / model.attention_scalar);
-  return is(".attn_output.") ? times.attention_out : 1;
+    return each(
+        {std::sqrt(static_cast<double>(model.head_dim) / model.attention_scalar), times.attention_in});
+  return is(".attn_output.") ? each({times.attention_out}) : std::vector<float>{};
 }
 
 }  // namespace strata::interop

@@ -20,8 +20,10 @@ bool add_mixer_tensors(std::vector<GgufTensor>& tensors, std::string_view arch, 
                        const checkpoint::FileTensor& tensor, const checkpoint::WeightSource& weights,
                        const models::ModelConfig& model, DType dtype);
 
-// What llama.cpp multiplies nothing by, so that weights contain it: Falcon-H1's constants. `name` is the GGUF tensor's.
-double constant_of(std::string_view arch, const models::ModelConfig& model, std::string_view name);
+// Factors that llama.cpp does not know, so that weights contain them: Falcon-H1's, in the order in which the converter
+// multiplies. `name` is the GGUF tensor's.
+std::vector<float> constants_of(std::string_view arch, const models::ModelConfig& model,
+                                std::string_view name);
 
 // The values of a tensor as the file has them, in fp32.
 std::vector<float> values_in_file(const checkpoint::WeightSource& weights, const std::string& file_name);

@@ -327,8 +327,8 @@ GgufTensor tensor_of(const GgufFamily& family, const checkpoint::FileTensor& ten
   const bool pairs =
       family.rotates_pairs && (name.find(".attn_q.") != name.npos || name.find(".attn_k.") != name.npos);
   const bool plus_one = family.norms_plus_one && name.find("norm.weight") != name.npos;
-  const double times = constant_of(family.architecture, model, name);
-  const auto fill = [&weights, tensor, shape, pairs, plus_one, head_dim, times](float* out) {
+  const std::vector<float> factors = constants_of(family.architecture, model, name);
+  const auto fill = [&weights, tensor, shape, pairs, plus_one, head_dim, factors](float* out) {
     if (!tensor.row.part.whole()) {
       const std::vector<float> values = values_in_file(weights, tensor.row.file_name);
       std::copy(values.begin(), values.end(), out);
@@ -343,9 +343,8 @@ GgufTensor tensor_of(const GgufFamily& family, const checkpoint::FileTensor& ten
     }
     if (pairs) to_pairs(out, shape[0], shape.elements() / shape[0], head_dim);
     if (plus_one) std::for_each(out, out + shape.elements(), [](float& value) { value += 1; });
-    if (times != 1)
-      std::for_each(out, out + shape.elements(),
-                    [times](float& value) { value = static_cast<float>(value * times); });
+    for (const float factor : factors)
+      std::for_each(out, out + shape.elements(), [factor](float& value) { value *= factor; });
   };
   return {name, shape, matrix ? dtype : DType::kF32, fill};
 }

@@ -34,7 +34,7 @@ def write(path, ours, theirs):
         if key == "general.architecture":
             continue
         name = key.removeprefix(arch + ".")
-        value = ours_value if name in EXPECTED or key.startswith("general.") else converted[key]
+        value = ours_value if name in EXPECTED or key.startswith(("general.", "tokenizer.")) else converted[key]
         types = kinds[key].types
         if types[0] == gguf.GGUFValueType.ARRAY:
             writer.add_key_value(key, value, types[0], types[1])
