@@ -90,7 +90,9 @@ void add_rope(GgufFields& fields, const std::string& arch, const models::ModelCo
   if (theta == nullptr) theta = find(rope, {"rope_theta"});
   if (theta != nullptr) fields.push_back({arch + ".rope.freq_base", theta->get<float>()});
   if (arch == "olmo2" && model.sliding_window.size > 0 && theta != nullptr)
-    fields.push_back({arch + ".rope.freq_base_swa", theta->get<float>()});
+    fields.push_back({arch + ".rope.freq_base_swa", model.window_rope
+                                                        ? static_cast<float>(model.window_rope->theta)
+                                                        : theta->get<float>()});
   if (arch.starts_with("qwen35"))  // of positions in pictures, which text does not have
     fields.push_back({arch + ".rope.dimension_sections", std::vector<int32_t>{11, 11, 10, 0}});
   if (model.window_rope && arch != "olmo2")
@@ -159,6 +161,11 @@ void check_expressible(const GgufFamily& family, const models::ModelConfig& mode
   if (family.architecture == "lfm2moe" && !model.tied) refuse("a head apart from the embedding");
   if (family.architecture == "granitehybrid" && model.positions != models::Positions::kAbsent)
     refuse("attention with positions between layers of Mamba-2");
+  if (family.architecture == "olmo2" && model.window_rope && model.window_rope->kind != Rope::kUnscaled)
+    refuse("RoPE scaling in layers with a sliding window");
+  if (model.state_space && model.state_space->bias) refuse("biases of Mamba-2's projections");
+  if (model.state_space && model.state_space->norm == layers::StateSpaceDims::Norm::kNormFirst)
+    refuse("norms of Mamba-2 before its gate");
   const bool nemotron = family.architecture.starts_with("nemotron_h");
   if (model.state_space &&
       (model.state_space->greatest_dt > 0 || (model.state_space->least_dt > 0 && !nemotron)))

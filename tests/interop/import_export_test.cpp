@@ -193,6 +193,20 @@ TEST(Gguf, NamesThePropertyOfExpertsThatItCannotExpress) {
   }
 }
 
+TEST(Gguf, NamesThePropertyOfHybridsThatItCannotExpress) {
+  for (const auto& [name, message] : std::vector<std::pair<std::string, std::string>>{
+           {"kimi-linear", "groups of experts"},
+           {"smollm3", "other than every fourth"},
+           {"olmo-hybrid", "olmo_hybrid models are not supported"}}) {
+    const ScratchFolder scratch;
+    expect_contains(quietly(cli::run_export, {.source = (Path(STRATA_GOLDEN_MODELS) / name).string(),
+                                              .target = scratch / "out.gguf",
+                                              .format = "gguf"}),
+                    3, {message});
+    EXPECT_FALSE(std::filesystem::exists(scratch / "out.gguf")) << name;
+  }
+}
+
 // llama.cpp recognizes models by their number of layers, and by their width.
 TEST(Gguf, RefusesSizesThatItTakesForAnotherModel) {
   const auto message_of = [](const char* preset, const char* arch, int64_t layers, int64_t kv_heads = 0) {
