@@ -58,9 +58,15 @@ GgufTensor of_one_tensor(const std::string& name, const checkpoint::FileTensor& 
 
 namespace {
 
+constexpr std::string_view kDenseLater = "dense layers after a layer with experts";
+
+bool is_dense_later(const models::Experts& experts) {
+  return !experts.dense.empty() || experts.period > 1;
+}
+
 std::optional<std::string_view> inexpressible_deepseek(const models::ModelConfig& model) {
   const models::Experts& experts = model.experts;
-  if (!experts.dense.empty() || experts.period > 1) return "dense layers after a layer with experts";
+  if (is_dense_later(experts)) return kDenseLater;
   if (!model.adjacent_rotary_pairs) return "rotary pairs of dimensions that are not adjacent";
   if (experts.route.groups > 1 && experts.route.group_score == ops::RouteAttrs::GroupScore::kBest)
     return "group scores from the best expert of a group, not from its best two";
@@ -77,7 +83,7 @@ std::optional<std::string_view> inexpressible_deepseek(const models::ModelConfig
 
 std::optional<std::string_view> inexpressible_glm(const models::ModelConfig& model) {
   const models::Experts& experts = model.experts;
-  if (!experts.dense.empty() || experts.period > 1) return "dense layers after a layer with experts";
+  if (is_dense_later(experts)) return kDenseLater;
   if (!model.qkv_bias) return "q, k and v projections without biases";
   return std::nullopt;
 }
@@ -100,7 +106,7 @@ std::optional<std::string_view> inexpressible_llama4(const models::ModelConfig& 
 std::optional<std::string_view> inexpressible(std::string_view arch, const models::ModelConfig& model) {
   const models::Experts& experts = model.experts;
   if (arch == "kimi-linear") {
-    if (!experts.dense.empty() || experts.period > 1) return "dense layers after a layer with experts";
+    if (is_dense_later(experts)) return kDenseLater;
     if (experts.route.groups > 1) return "groups of experts";
     return experts.route.normalize ? std::nullopt
                                    : std::optional("weights of experts that are not normalized");
@@ -110,7 +116,7 @@ std::optional<std::string_view> inexpressible(std::string_view arch, const model
   if (arch == "glm4moe") return inexpressible_glm(model);
   if (arch == "llama4") return inexpressible_llama4(model);
   if (arch == "lfm2moe") {
-    if (!experts.dense.empty() || experts.period > 1) return "dense layers after a layer with experts";
+    if (is_dense_later(experts)) return kDenseLater;
   } else {
     for (int64_t i = 0; i < model.layers; ++i)
       if (!experts.at(i)) return "layers without experts";

@@ -37,11 +37,15 @@ Names with_experts(Names names, std::string_view router, std::string_view shared
   return names;
 }
 
-// gpt-oss's: its second norm has the name of a norm after attention.
-Names of_gpt_oss() {
-  Names names = with_experts(kLlamaLayer, "mlp.router");
+// The second norm of a layer has the name of a norm after attention.
+Names with_norm_after_attention(Names names) {
   for (auto& [ours, theirs] : names)
     if (ours == "post_attention_layernorm") theirs = "post_attention_norm";
+  return names;
+}
+
+Names of_gpt_oss() {
+  Names names = with_norm_after_attention(with_experts(kLlamaLayer, "mlp.router"));
   names.push_back({"self_attn.sinks", "attn_sinks"});
   return names;
 }
@@ -58,12 +62,8 @@ Names with_later_experts() {
   return names;
 }
 
-// GLM-4.5's: its second norm has the name of a norm after attention.
 Names of_glm() {
-  Names names = with_later_experts();
-  for (auto& [ours, theirs] : names)
-    if (ours == "post_attention_layernorm") theirs = "post_attention_norm";
-  return names;
+  return with_norm_after_attention(with_later_experts());
 }
 
 // DeepSeek's: latents; kv_b_proj is two tensors (add_latent_tensors).
@@ -89,17 +89,7 @@ Names of_deepseek_with_indexer() {
 
 // Attention and experts of Qwen3-Next; the names of its delta nets are in gguf_mixers.cpp.
 Names of_qwen_next() {
-  Names names = with_experts(kLlamaLayer, "mlp.gate");
-  for (auto& [ours, theirs] : names)
-    if (ours == "post_attention_layernorm") theirs = "post_attention_norm";
-  return names;
-}
-
-Names of_qwen35() {
-  Names names = kLlamaLayer;
-  for (auto& [ours, theirs] : names)
-    if (ours == "post_attention_layernorm") theirs = "post_attention_norm";
-  return names;
+  return with_norm_after_attention(with_experts(kLlamaLayer, "mlp.gate"));
 }
 
 // MiniMax's: the router's bias is next to the router.
@@ -338,7 +328,10 @@ std::span<const GgufFamily> gguf_families() {
        .inside = of_qwen_next(),
        .norms_plus_one = true,
        .experts = kExpertParts},
-      {.model_type = "qwen3_5_text", .architecture = "qwen35", .inside = of_qwen35(), .norms_plus_one = true},
+      {.model_type = "qwen3_5_text",
+       .architecture = "qwen35",
+       .inside = with_norm_after_attention(kLlamaLayer),
+       .norms_plus_one = true},
       {.model_type = "qwen3_5_moe_text",
        .architecture = "qwen35moe",
        .inside = of_qwen_next(),

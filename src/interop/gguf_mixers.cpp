@@ -172,14 +172,12 @@ std::vector<Made> of_state_space(const std::string& part, const models::ModelCon
                }
              }}};
   }
-  if (part == "in_proj.bias") return {{"ssm_in.bias", {inner + mixed + dims.heads}, false}};
   if (part == "conv1d.weight") return {{"ssm_conv1d.weight", {mixed, dims.taps}, false}};
   if (part == "conv1d.bias") return {{"ssm_conv1d.bias", {mixed}, false}};
   if (part == "A_log") return {taking_elements("ssm_a", {dims.heads, 1}, range(0, dims.heads), decay_of)};
   if (part == "D") return {{"ssm_d", {dims.heads, 1}, false}};
   if (part == "dt_bias") return {{"ssm_dt.bias", {dims.heads}, false}};
   if (part == "norm.weight") return {{"ssm_norm.weight", {dims.groups, inner / dims.groups}, false}};
-  if (part == "out_proj.bias") return {{"ssm_out.bias", {width}, false}};
   if (part != "out_proj.weight") return {};
   return {{"ssm_out.weight",
            {width, inner},
