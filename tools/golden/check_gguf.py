@@ -108,7 +108,7 @@ def hparams(where, is_mistral_format):
     if found.get("model_type") == "minimax_m2":  # published files have these keys
         found.setdefault("scoring_func", "sigmoid")
         found.setdefault("rotary_dim", int(found["head_dim"] * found["rope_parameters"]["partial_rotary_factor"]))
-    if "num_experts_per_tok" not in json.loads((pathlib.Path(where) / "config.json").read_text()):
+    if found.get("model_type") == "nemotron_h" and "num_experts_per_tok" not in json.loads((pathlib.Path(where) / "config.json").read_text()):
         # transformers' defaults, which make a mixture of Nemotron-H
         for key in ("num_experts_per_tok", "n_routed_experts", "n_group", "topk_group"):
             found.pop(key, None)
