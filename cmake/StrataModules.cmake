@@ -42,7 +42,7 @@ set(STRATA_PCH_HEADERS <algorithm> <cstdint> <filesystem> <functional> <map> <me
 set(STRATA_MODULES_WITHOUT_PCH base kernels_cpu)
 # Modules that run once at startup or wait for files and devices. They are compiled with -O1, like the tests, because
 # compile time matters more than their run time.
-set(STRATA_MODULES_RUN_ONCE cli config observe hardware models layers graph ops optim parallel program device checkpoint interop_torch
+set(STRATA_MODULES_RUN_ONCE cli config observe hardware models layers graph ops optim parallel program device checkpoint checkpoint_files interop_torch
     interop inference evaluation diagnosis train launch library benchmarks)
 if(NOT STRATA_SANITIZE)
   set(STRATA_RUN_ONCE_OPTIONS "$<$<CONFIG:Release>:-O1;-g0>")
@@ -135,6 +135,10 @@ function(strata_tests NAME)
 
   if("quick" IN_LIST TESTS_LABELS)
     add_dependencies(quick_tests ${NAME}_tests)
+  endif()
+  if("long" IN_LIST TESTS_LABELS)
+    set_target_properties(${NAME}_tests PROPERTIES EXCLUDE_FROM_ALL ON)
+    add_dependencies(long_tests ${NAME}_tests)
   endif()
   set(environment STRATA_TEST_TIMEOUT=600 XDG_CACHE_HOME=${STRATA_TEST_CACHE})
   if(NOT STRATA_SANITIZE)

@@ -38,7 +38,8 @@ step() {
 # Runs the tests of a preset that have not passed, each by itself.
 tests() {
   local part=$1 preset=$2 build=$3 name all
-  cmake --preset "${build##*/}" >/dev/null && cmake --build "$build" --parallel "$jobs" || return 1
+  cmake --preset "${build##*/}" >/dev/null || return 1
+  cmake --build "$build" --parallel "$jobs" --target all $([ "$part" = long ] && echo long_tests benches) || return 1
   # Instrumented frames are several times as large: deep JSON needs more than the usual 8 MB.
   ulimit -s unlimited 2>/dev/null || true
   all=$(ctest --preset "$preset" -N | sed -n 's/^ *Test *#[0-9]*: //p')

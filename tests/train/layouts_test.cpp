@@ -1,7 +1,7 @@
 // The table of docs/parallelism.md: every layout on threads and on processes, in fp32 and bf16, compared with
 // one rank, for a Llama, a GPT-2, a T5 and a Gemma 3 with windows. Sizes are indivisible by the number of
 // ranks unless the layout requires it. Each figure is the worst of the four models. `make test` runs a subset
-// that covers each pair of layout, engine, dtype and model; with STRATA_ALL_LAYOUTS the program runs all of
+// that covers each pair of layout, engine and dtype and each pair of these and model except layout; with STRATA_ALL_LAYOUTS the program runs all of
 // them, and STRATA_WRITE_LAYOUTS="date, commit" writes the table.
 #include <fmt/core.h>
 
@@ -129,8 +129,9 @@ struct Cell {
   size_t layout, engine, dtype, model;
 };
 
-// The subset of `make test`: with each layout every engine, dtype and model.
+// The subset of `make test`: with each layout every engine and dtype, and two models.
 bool is_in_subset(const Cell& cell) {
+  if (cell.model / 2 != cell.layout / 4 % 2) return false;
   const size_t engine = layouts()[cell.layout].by_mpirun ? (cell.layout + cell.model) % 2 : 0;
   return cell.engine == engine && cell.dtype == (cell.layout / 2 + cell.model) % 2;
 }
@@ -557,7 +558,7 @@ TEST_P(Features, TrainAsOneRankAndResumeInAnotherLayout) {
 INSTANTIATE_TEST_SUITE_P(All, Features, testing::Range(size_t{0}, features().size()),
                          [](const auto& one) { return features()[one.param].name; });
 
-// The subset of `make test` covers every pair.
+// The subset of `make test` covers every pair, except layouts with models.
 TEST(LayoutsSubset, HasEveryPair) {
   using Pair = std::tuple<int, size_t, size_t>;
   const auto pairs_of = [](const std::vector<Cell>& all) {
@@ -565,7 +566,7 @@ TEST(LayoutsSubset, HasEveryPair) {
     for (const Cell& cell : all) {
       const size_t values[] = {cell.layout, cell.engine, cell.dtype, cell.model};
       for (int a = 0; a < 4; ++a)
-        for (int b = a + 1; b < 4; ++b) pairs.insert({4 * a + b, values[a], values[b]});
+        for (int b = a + 1; b < (a == 0 ? 3 : 4); ++b) pairs.insert({4 * a + b, values[a], values[b]});
     }
     return pairs;
   };

@@ -36,7 +36,8 @@ def load(folder):
     config = json.loads((folder / "config.json").read_text())
     kind = config["model_type"]
     # The grouped matmuls of transformers require widths that are multiples of 16 bytes.
-    plain = {"experts_implementation": "eager"} if "num_experts_per_tok" in config else {}
+    has_experts = config.keys() & {"num_experts_per_tok", "num_experts_per_token"}
+    plain = {"experts_implementation": "eager"} if has_experts else {}
     auto = {"bert": AutoModelForMaskedLM, "t5": AutoModelForSeq2SeqLM, "switch_transformers": AutoModelForSeq2SeqLM}.get(kind, AutoModelForCausalLM)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -67,7 +68,7 @@ def check(program, folder, scratch):
         assert apart <= 1e-5, apart
         print(f"{folder.name}: {type(exported).__name__}, logits {apart:.1e} from the original's")
         return
-    length = min(LENGTH, config.max_position_embeddings)
+    length = min(LENGTH, getattr(config, "max_position_embeddings", LENGTH))  # Mamba-2 has no such key
     ids = torch.randint(1, config.vocab_size, (1000,), generator=torch.Generator().manual_seed(3))
     loss, count = 0.0, 0
     with torch.no_grad():
