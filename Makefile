@@ -13,7 +13,7 @@ help:
 	@echo "make test          install what is missing, build, run the tests"
 	@echo "make quick         the same for ops, kernels, configuration and base only: under a minute of tests"
 	@echo "make test-long     lint, sanitizers, the long tests, the fuzzers, AMD: hours, continues where it stopped (PARTS="asan …")"
-	@echo "make fuzz          the fuzzers of everything that reads a file, a minute each (STRATA_FUZZ_SECONDS; FUZZERS=quick_fuzzers: without models)"
+	@echo "make fuzz          the fuzzers of everything that reads a file, a minute each (STRATA_FUZZ_SECONDS; FUZZERS=quick_fuzzers: those that compile in minutes)"
 	@echo "make build         the program: $(BUILD)/bin/strata"
 	@echo "make arrow         fetch Apache Arrow (50 MB) and build with it: Parquet, Arrow IPC, s3:// and gs://"
 	@echo "make cuda          fetch NVIDIA's compiler of GPU code (100 MB) and build with the kernels of GPUs"

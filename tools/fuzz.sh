@@ -1,6 +1,6 @@
 #!/bin/bash
 # tools/fuzz.sh [SECONDS [JOBS [TARGET]]]: builds the fuzzers of all file readers (clang, with sanitizers) and runs each for
-# SECONDS (60). TARGET is fuzzers (all of them) or quick_fuzzers (those that compile without models and kernels). The
+# SECONDS (60). TARGET is fuzzers (all of them) or quick_fuzzers (those that compile in minutes). The
 # corpus is kept in build/fuzz/corpus for the next run; a failing input is saved as build/fuzz/NAME-crash-….
 # STRATA_FUZZ_SEED makes a run repeatable (0: a new seed for each run).
 set -euo pipefail

@@ -1,8 +1,8 @@
 // The table of docs/parallelism.md: every layout on threads and on processes, in fp32 and bf16, compared with
 // one rank, for a Llama, a GPT-2, a T5 and a Gemma 3 with windows. Sizes are indivisible by the number of
 // ranks unless the layout requires it. Each figure is the worst of the four models. `make test` runs a subset
-// that covers each pair of layout, engine and dtype and each pair of these and model except layout; with STRATA_ALL_LAYOUTS the program runs all of
-// them, and STRATA_WRITE_LAYOUTS="date, commit" writes the table.
+// that covers each pair of layout, engine, dtype and model, except layouts with models; with STRATA_ALL_LAYOUTS the
+// program runs all of them, and STRATA_WRITE_LAYOUTS="date, commit" writes the table.
 #include <fmt/core.h>
 
 #include <algorithm>

@@ -147,8 +147,11 @@ TEST_F(UnlikeRanks, AnotherConfigurationIsRefusedByItsKey) {
   };
   const Unlike all[] = {{" --set optimizer.lr=2e-2", "[optimizer.lr] of rank 1"},
                         {" --set 'memory.budget=\"1GB\"'", "[memory.budget] of rank 1"},
+                        {" --set parallel.progress=thread", "[parallel.progress] of rank 1"},
                         {" --set parallel.zero=1", "[parallel.zero] of rank 1"},
                         {" --set parallel.pipeline=2 --set parallel.shard=1", "[parallel.shard] of rank 1"},
+                        {" --set device.threads=2", "[device.threads] of rank 1"},
+                        {" --set 'parallel.wait_limit=\"1h\"'", "[parallel.wait_limit] of rank 1"},
                         {" --set run.folder=elsewhere", "[run.folder] of rank 1"},
                         {" --set training.stepps=3", "[training.stepps] of rank 1"},
                         {" --set model.hidden_size=0", "[model.hidden_size] of rank 1"},
