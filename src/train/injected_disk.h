@@ -17,7 +17,8 @@ class InjectedDisk final : public FileSystem {
 
   // The file system without faults.
   FileSystem& under() { return under_; }
-  // Whether writes and new files fail.
+  // Whether writes, new files and questions for free space fail, all with the same message: it depends on the
+  // timing which of them a full disk meets first.
   void set_full(bool full) { full_ = full; }
   // Writes and syncs take this many times as long; 1: no fault.
   void set_factor(double factor) { factor_ = factor; }
@@ -34,7 +35,10 @@ class InjectedDisk final : public FileSystem {
   void create_directories(const Path& path) override;
   void sync_directory(const Path& path) override { under_.sync_directory(path); }
   void truncate(const Path& path, uint64_t size) override { under_.truncate(path, size); }
-  uint64_t free_bytes(const Path& folder) override { return full_ ? 0 : under_.free_bytes(folder); }
+  uint64_t free_bytes(const Path& folder) override {
+    require_space(folder);
+    return under_.free_bytes(folder);
+  }
 
  private:
   class File;

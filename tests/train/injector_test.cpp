@@ -198,7 +198,8 @@ TEST_F(Injected, AFullDiskEndsTheRunOnce) {
     const std::string name = "run" + std::to_string(rank);
     const auto sets =
         with(quoted("full_disk@step=3,for_steps=9,rank=" + std::to_string(rank)), {"parallel.zero=1"});
-    EXPECT_NE(error_of<WorldError>(name, sets, 2).find("No space left"), std::string::npos) << rank;
+    const std::string error = error_of<WorldError>(name, sets, 2);
+    EXPECT_NE(error.find("No space left"), std::string::npos) << rank << ": " << error;
     EXPECT_EQ(error_of<WorldError>(name, sets, 2), "") << rank;
     EXPECT_EQ(injected(name).size(), 1) << rank;
     EXPECT_EQ(log(name).steps.size(), 6) << rank;
