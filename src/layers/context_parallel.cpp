@@ -2,18 +2,13 @@
 
 #include "base/error.h"
 #include "graph/reshard.h"
+#include "layers/projections.h"
 #include "ops/context_attention/context_attention.h"
 #include "ops/cross_attention/cross_attention.h"
 #include "ops/take_part/take_part.h"
 
 namespace strata::layers {
 namespace {
-
-using graph::Placement;
-
-const Placement kWhole = Placement::replicated();
-const Placement kRows = Placement::sharded(0);
-const Placement kHeads = Placement::sharded(1);
 
 int64_t ranks_of(const Context& context) {
   return context.graph.mesh().size(Axis::kContext);

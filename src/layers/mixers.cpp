@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "graph/reshard.h"
 #include "layers/context_parallel.h"
+#include "layers/projections.h"
 #include "ops/causal_convolution/causal_convolution.h"
 #include "ops/elementwise/elementwise.h"
 #include "ops/gate/gate.h"
@@ -21,9 +22,6 @@ namespace {
 using graph::Init;
 using graph::ParameterRole;
 using graph::Placement;
-
-const Placement kRows = Placement::sharded(0);
-const Placement kHeads = Placement::sharded(1);
 
 using Segments = std::vector<int64_t>;
 
