@@ -18,6 +18,17 @@ constexpr const char* kTested[] = {"llama-tied", "gpt2", "mixtral", "t5", "deeps
 constexpr size_t kSteps = 2;
 #endif
 
+// Neither recurrences nor chosen keys compute on GPUs.
+bool computes(const models::ModelConfig& model) {
+  return model.layer_kinds.empty() && !model.indexer;
+}
+std::vector<const char*> computed() {
+  std::vector<const char*> names;
+  for (const char* name : kTested)
+    if (computes(Golden(name).model)) names.push_back(name);
+  return names;
+}
+
 class GpuGolden : public testing::TestWithParam<const char*> {
  protected:
   void TearDown() override { EXPECT_EQ(twin_.violation(), ""); }
@@ -74,7 +85,29 @@ TEST_P(GpuGolden, GreedyText) {
   EXPECT_EQ(greedy_text(golden_, gpu_), golden_.integers("greedy/tokens"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, GpuGolden, testing::ValuesIn(kTested), [](const auto& model) {
+#ifdef STRATA_LONG
+TEST(GpuGolden, OtherModelsAreRefusedByTheKeyOfTheDevice) {
+  const gpu_tests::Twin twin;
+  twin.restart();
+  const Device gpu = device::open(device::Kind::kCuda);
+  int refused = 0;
+  for (const char* name : kTested) {
+    const Golden golden(name);
+    if (computes(golden.model)) continue;
+    ++refused;
+    try {
+      make_executor(golden, {train_request(golden, kBatch, 1)}, Recompute::kNone, DType::kF32, gpu);
+      ADD_FAILURE() << name << " compiles";
+    } catch (const ConfigError& error) {
+      EXPECT_EQ(std::string(error.what()).find("[device.kind]"), 0) << name << ": " << error.what();
+    }
+  }
+  EXPECT_GT(refused, 10);
+  EXPECT_EQ(twin.violation(), "");
+}
+#endif
+
+INSTANTIATE_TEST_SUITE_P(Models, GpuGolden, testing::ValuesIn(computed()), [](const auto& model) {
   std::string name = model.param;
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
