@@ -1,5 +1,6 @@
 #include "kernels/cpu/causal_convolution.h"
 
+#include <cmath>
 #include <cstring>
 
 #include "base/error.h"
@@ -18,6 +19,9 @@
 HWY_BEFORE_NAMESPACE();
 namespace strata::cpu::HWY_NAMESPACE {
 
+int64_t LanesOfVectors() {
+  return lanes();
+}
 void ForwardTile(const ConvolutionCall& call, void* y, const ConvolutionTile& tile) {
   const DType dtype = call.shape.dtype;
   const auto run =
@@ -59,6 +63,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace strata::cpu {
 
+HWY_EXPORT(LanesOfVectors);
 HWY_EXPORT(ForwardTile);
 HWY_EXPORT(BackwardTile);
 HWY_EXPORT(WeightTile);
@@ -66,22 +71,48 @@ HWY_EXPORT(CachedTile);
 
 namespace {
 
+constexpr int64_t kChannelsPerTask = 1024;
+
+int64_t tap_floats(const ConvolutionShape& s) {
+  return (s.channels + kChannelAlignment - 1) / kChannelAlignment * kChannelAlignment * (s.taps + 1);
+}
 int64_t floats_of_call(const ConvolutionShape& s) {
-  return (s.taps + 1) * s.channels + kTileChannels;
+  return 2 * tap_floats(s) + s.channels + kTileChannels;
+}
+TapFloats layout_of(const ConvolutionShape& s) {
+  const int64_t lanes = HWY_DYNAMIC_DISPATCH(LanesOfVectors)();
+  return {lanes, by_parity(s.dtype, lanes), s.taps};
 }
 
-// Writes the transposed weights and a row of zeros, at least as wide as a tile, to the scratch.
+// Writes the rows of floats that a call reads to the scratch.
 ConvolutionCall prepare(const ConvolutionShape& s, const ConvolutionInputs& in, void* scratch,
                         const char* kernel) {
   require_activation_dtype(s.dtype, kernel);
   STRATA_CHECK(s.taps >= 1 && s.taps <= kMostTaps, "[causal_convolution] {} taps: expected 1 to {}", s.taps,
                kMostTaps);
-  auto* const weights = static_cast<float*>(scratch);
-  for (int64_t c = 0; c < s.channels; ++c)
-    for (int64_t j = 0; j < s.taps; ++j) weights[j * s.channels + c] = in.weight[c * s.taps + j];
-  float* const zeros = weights + s.taps * s.channels;
-  std::fill_n(zeros, s.channels + kTileChannels, 0.0f);
-  return {s, in, tap_blocks(s.taps), weights, zeros};
+  const bool bf16 = s.dtype == DType::kBF16;
+  const float scale = bf16 && s.silu ? kBF16SiluScale : 1;
+  // Stores of bf16 rely on NaN that bf16 has too.
+  const auto prepared = [&](float value) {
+    return bf16 && std::isnan(value) ? static_cast<float>(BF16(value)) : value;
+  };
+  auto* const unscaled = static_cast<float*>(scratch);
+  float* const weights = unscaled + tap_floats(s);
+  float* const zeros = weights + tap_floats(s);
+  std::fill(unscaled, zeros + s.channels + kTileChannels, 0.0f);
+  const TapFloats layout = layout_of(s);
+  parallel_ranges(s.channels, kChannelsPerTask, [&](int64_t begin, int64_t end) {
+    for (int64_t c = begin; c < end; ++c) {
+      const int64_t at = layout.at(c, 0);
+      for (int64_t j = 0; j < s.taps; ++j) {
+        const float weight = prepared(in.weight[c * s.taps + j]);
+        unscaled[at + j * layout.lanes] = weight;
+        weights[at + j * layout.lanes] = scale * weight;
+      }
+      if (in.bias != nullptr) weights[at + s.taps * layout.lanes] = scale * prepared(in.bias[c]);
+    }
+  });
+  return {s, in, unscaled, weights, zeros};
 }
 
 // Calls run(tile) for tiles of at most `rows` rows that together cover [0, all) and all channels. Tiles of the
@@ -128,10 +159,9 @@ void convolution_backward_input(const ConvolutionShape& s, void* dx, void* dbefo
   });
 }
 
-// Scratch: that of a call, a row of sums, and the partial rows; rows of sums are [taps + 1, channels].
+// Scratch: that of a call, the sums, and the partial sums: TapFloats.
 int64_t convolution_weight_scratch_bytes(const ConvolutionShape& s) {
-  return (floats_of_call(s) + (weight_blocks(s.rows).blocks + 1) * (s.taps + 1) * s.channels) *
-         int64_t{sizeof(float)};
+  return (floats_of_call(s) + (weight_blocks(s.rows).blocks + 1) * tap_floats(s)) * int64_t{sizeof(float)};
 }
 
 void convolution_backward_weight(const ConvolutionShape& s, float* dw, float* dbias, const void* dy,
@@ -139,7 +169,7 @@ void convolution_backward_weight(const ConvolutionShape& s, float* dw, float* db
                                  void* scratch) {
   const ConvolutionCall call = prepare(s, in, scratch, "convolution_backward_weight");
   const auto kernel = HWY_DYNAMIC_DISPATCH(WeightTile);
-  const int64_t width = (s.taps + 1) * s.channels;
+  const int64_t width = tap_floats(s);
   float* const sums = static_cast<float*>(scratch) + floats_of_call(s);
   float* const partials = sums + width;
   const RowBlocks cut = weight_blocks(s.rows);
@@ -147,15 +177,17 @@ void convolution_backward_weight(const ConvolutionShape& s, float* dw, float* db
     kernel(call, partials + tile.begin / cut.rows_per_block * width, dy, tile);
   });
   combine_partial_rows(sums, partials, cut.blocks, width, false);
-  for (int64_t c = 0; c < s.channels; ++c) {
-    for (int64_t j = 0; j < s.taps; ++j) {
-      float& to = dw[c * s.taps + j];
-      to = (accumulate_w ? to : 0.0f) + sums[j * s.channels + c];
+  const TapFloats layout = layout_of(s);
+  parallel_ranges(s.channels, kChannelsPerTask, [&](int64_t begin, int64_t end) {
+    for (int64_t c = begin; c < end; ++c) {
+      const float* const sum = sums + layout.at(c, 0);
+      for (int64_t j = 0; j < s.taps; ++j) {
+        float& to = dw[c * s.taps + j];
+        to = (accumulate_w ? to : 0.0f) + sum[j * layout.lanes];
+      }
+      if (dbias != nullptr) dbias[c] = (accumulate_bias ? dbias[c] : 0.0f) + sum[s.taps * layout.lanes];
     }
-  }
-  if (dbias == nullptr) return;
-  for (int64_t c = 0; c < s.channels; ++c)
-    dbias[c] = (accumulate_bias ? dbias[c] : 0.0f) + sums[s.taps * s.channels + c];
+  });
 }
 
 void convolution_cached(const ConvolutionShape& s, void* y, void* cache, const ConvolutionInputs& in,
