@@ -31,5 +31,6 @@ def atanh_rest(z):
 
 half = mp.log(2) / 2
 print("(exp(r) - 1 - r) / r^2:", interpolate(exp_rest, -half, half, 5))
+print("2^f, for bf16:", interpolate(lambda f: mp.mpf(2)**f, -mp.mpf(1) / 2, mp.mpf(1) / 2, 4))
 print("exp(z^2) erfc(z) / t, t = 1 / (1 + z / 2):", interpolate(scaled_erfc, 1 / (1 + mp.mpf("4.7")), mp.mpf(1), 9))
 print("atanh(s) / s by s^2:", interpolate(atanh_rest, mp.mpf(0), mp.mpf(1) / 9, 5))

@@ -1,7 +1,4 @@
 // What a call of a causal convolution (causal_convolution.h) and its tasks work on: internal to it.
-//
-// Taps are processed four at a time. Their number is rounded up at the oldest end; a group of four rows and
-// four taps reads seven rows.
 #pragma once
 
 #include <algorithm>
@@ -19,26 +16,46 @@ struct ConvolutionTile {
 };
 // Rows of a tile's channels stay in the nearest caches while they are read again.
 inline constexpr int64_t kTileChannels = 512, kTileRows = 64;
-inline constexpr int64_t kGroup = 8;  // rows whose gradients of the convolution are made at a time
-inline constexpr int64_t kBlockTaps = 4, kMostBlocks = kMostTaps / kBlockTaps;
+inline constexpr int kGroup = 4;                       // rows that are processed together
+inline constexpr int64_t kChannelAlignment = 64;       // of rows of floats: whole steps on every target
+inline constexpr float kBF16SiluScale = -1.44269504f;  // -1 / ln 2: SiLU then needs 2^x instead of exp(-x)
 
-inline int64_t tap_blocks(int64_t taps) {
-  return (taps + kBlockTaps - 1) / kBlockTaps;
+// Whether vectors of channels hold the even and the odd ones in turn.
+constexpr bool by_parity(DType dtype, int64_t lanes) {
+  return dtype == DType::kBF16 && lanes > 1;
 }
+// Layout of floats by channel and tap, with one more tap for the bias: the taps of a vector of channels are
+// consecutive.
+struct TapFloats {
+  int64_t lanes;  // of a vector: a power of two
+  bool parity;    // by_parity()
+  int64_t taps;
+  int64_t at(int64_t channel, int64_t tap) const {
+    const int64_t in_step = channel & ((parity ? 2 * lanes : lanes) - 1);
+    const int64_t vector = channel - in_step + (parity ? channel % 2 * lanes : 0);
+    return vector * (taps + 1) + tap * lanes + (parity ? in_step / 2 : in_step);
+  }
+};
 
 struct ConvolutionCall {
   ConvolutionShape shape;
   ConvolutionInputs in;
-  int64_t blocks;        // of taps
-  const float* weights;  // [taps, channels]
-  const float* zeros;    // a row of x, and of a tile
+  const float* unscaled;  // weights as TapFloats
+  const float* weights;   // weights and bias as TapFloats, times kBF16SiluScale if SiLU in bf16 follows
+  const float* zeros;     // a row of x, and of a tile
 
-  int64_t missing_taps() const { return blocks * kBlockTaps - shape.taps; }  // of the first block
+  // Offset in TapFloats of the vector that begins at a channel.
+  int64_t floats_before(int64_t channel) const { return channel * (shape.taps + 1); }
+};
+// A few rows of fp32 of a tile.
+template <int kRows>
+struct TileRows {
+  alignas(64) float rows[kRows][kTileChannels];
 };
 
-// The rows that kRows consecutive rows read: tap j of block b reads at row r the row at [b][r + j].
-template <typename T, int kRows>
-using RowsRead = const T* [kMostBlocks][kRows + kBlockTaps - 1];
+// The rows that a row reads, oldest first.
+template <typename T>
+using RowsRead = const T* [kMostTaps];
 
 // A piece of rows, numbered from its first one, and the rows before it.
 template <typename T>
@@ -48,7 +65,7 @@ struct PieceRows {
   const T* zeros;            // a row of zeros
   const int32_t* positions;  // of its rows, or nullptr: row 0 has `position`, the others follow
   int64_t position = 0;
-  int64_t taps, blocks, channels;
+  int64_t taps, channels;
 
   PieceRows(const ConvolutionCall& call, const void* first, const void* rows_before)
       : x(static_cast<const T*>(first)),
@@ -56,7 +73,6 @@ struct PieceRows {
         zeros(reinterpret_cast<const T*>(call.zeros)),
         positions(nullptr),
         taps(call.shape.taps),
-        blocks(call.blocks),
         channels(call.shape.channels) {}
   PieceRows(const ConvolutionCall& call, int64_t piece)
       : PieceRows(call, static_cast<const T*>(call.in.x) + piece * call.shape.piece * call.shape.channels,
@@ -69,26 +85,20 @@ struct PieceRows {
   int64_t reach(int64_t row) const {
     return std::min<int64_t>(positions != nullptr ? positions[row] : position + row, taps - 1);
   }
-  // Whether a document begins so late that the rows from `row` on do not share the rows that they read.
-  template <int kRows>
-  bool is_cut(int64_t row) const {
-    for (int64_t r = row; r < row + kRows; ++r)
-      if (reach(r) < (before != nullptr ? taps - 1 : std::min(taps - 1, r))) return true;
-    return false;
+  // Whether each of the rows [begin, end) reads one row of the piece per tap.
+  bool read_all_taps(int64_t begin, int64_t end) const {
+    if (begin < taps - 1) return false;
+    for (int64_t row = begin; row < end; ++row)
+      if (reach(row) < taps - 1) return false;
+    return true;
   }
-  // The rows that `kRows` rows from `row` on read: none of another document for one row; of several rows
-  // is_cut() must be false.
-  template <int kRows>
-  void find(int64_t row, RowsRead<T, kRows>& from) const {
-    const int64_t rounded = blocks * kBlockTaps;
-    for (int64_t b = 0; b < blocks; ++b) {
-      for (int64_t i = 0; i < kRows + kBlockTaps - 1; ++i) {
-        const int64_t back = rounded - 1 - b * kBlockTaps - i, at = row - back;
-        const bool apart = back >= taps || (kRows == 1 && back > reach(row));
-        from[b][i] = apart || (at < 0 && before == nullptr) ? zeros
-                     : at < 0                               ? before + (taps - 1 + at) * channels
-                                                            : x + at * channels;
-      }
+  // The rows that a row reads, none of another document.
+  void find(int64_t row, RowsRead<T>& from) const {
+    for (int64_t j = 0; j < taps; ++j) {
+      const int64_t back = taps - 1 - j, at = row - back;
+      from[j] = back > reach(row) || (at < 0 && before == nullptr) ? zeros
+                : at < 0                                           ? before + (taps - 1 + at) * channels
+                                                                   : x + at * channels;
     }
   }
 };
