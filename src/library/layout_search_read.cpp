@@ -92,9 +92,6 @@ void LayoutSearch::read_model(const LayoutRequest& request) {
   }
   const models::ModelConfig model = config::resolve_model(asked_);
   job_.shape = shape_of(model);
-  if (!model.layer_kinds.empty())
-    assumptions_.emplace_back(
-        "formulas compute recurrences as attention: compiled layouts differ from them more than usual");
   parameters_ = static_cast<double>(models::parameter_count(model));
   model_name_ = run ? name : fmt::format("{}", name);
   config::TrainingTable& training = asked_.training;

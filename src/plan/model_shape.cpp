@@ -1,6 +1,9 @@
 #include "plan/model_shape.h"
 
 #include <algorithm>
+#include <numeric>
+
+#include "plan/layer_costs.h"
 
 namespace strata::planning {
 namespace {
@@ -40,6 +43,8 @@ double attention_flops(const ModelShape& shape, double sequence) {
 
 int64_t ModelShape::moe_layers() const {
   if (!has_experts()) return 0;
+  if (!each.empty())
+    return std::count_if(each.begin(), each.end(), [](const LayerOfKind& one) { return one.has_experts; });
   return std::max<int64_t>(0, layers - moe.dense_layers) / std::max<int64_t>(1, moe.every);
 }
 
@@ -96,14 +101,23 @@ double flops_per_token(const ModelShape& shape, int64_t sequence, FlopConvention
   const auto h = static_cast<double>(shape.hidden);
   const auto layers = static_cast<double>(shape.layers);
   const auto vocab = static_cast<double>(shape.vocab);
-  const double attention = attention_flops(shape, s);
+  double attention = attention_flops(shape, s), matmul = counts.matmul;
+  if (shape.costs != nullptr) {
+    const auto sum = [&](int64_t length) {
+      const std::vector<double> layer = shape.costs->flops(length);
+      return std::accumulate(layer.begin(), layer.end(), 0.0);
+    };
+    const double rest = sum(0);
+    attention = 2 * (sum(sequence) - rest);
+    matmul = rest / 6 + counts.head;
+  }
   switch (convention) {
     case FlopConvention::kModelFull:
-      return 6 * counts.matmul + attention;
+      return 6 * matmul + attention;
     case FlopConvention::kModelCausal:
-      return 6 * counts.matmul + attention / 2;
+      return 6 * matmul + attention / 2;
     case FlopConvention::kNoAttention:
-      return 6 * counts.matmul;
+      return 6 * matmul;
     case FlopConvention::kMosaic:
       return 6 * counts.stored + 12 * layers * h * s;
     case FlopConvention::kSc21Hardware:

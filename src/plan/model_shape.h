@@ -5,9 +5,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace strata::planning {
 
@@ -34,6 +36,15 @@ struct ExpertShape {
   friend bool operator==(const ExpertShape&, const ExpertShape&) = default;
 };
 
+class LayerCosts;
+
+// A layer of a model whose layers differ in more than their experts.
+struct LayerOfKind {
+  int32_t kind = 0;  // LayerCosts'
+  bool has_experts = false;
+  friend bool operator==(const LayerOfKind&, const LayerOfKind&) = default;
+};
+
 struct ModelShape {
   int64_t layers = 0;
   int64_t hidden = 0;
@@ -46,6 +57,9 @@ struct ModelShape {
   bool tied = false;  // the head is the embedding
   ExpertShape moe = {};
   LatentAttention latent = {};
+  // Where formulas lack closed forms: each layer, and what these cost; the sizes above are those of attention.
+  std::vector<LayerOfKind> each = {};
+  std::shared_ptr<const LayerCosts> costs = {};
 
   bool has_experts() const { return moe.experts > 0; }
   int64_t moe_layers() const;

@@ -162,8 +162,7 @@ std::shared_ptr<const parallel::StageLayout> stages_of(const PartFlops& parts, i
     parallel::PartCosts costs;
     costs.embedding = parts.embedding;
     costs.head = parts.head;
-    costs.layers.assign(static_cast<size_t>(parts.dense_layers), parts.dense);
-    costs.layers.insert(costs.layers.end(), static_cast<size_t>(parts.sparse_layers), parts.sparse);
+    costs.layers = parts.layers;
     return parallel::balanced_layout(costs, {.layers = static_cast<int32_t>(costs.layers.size())}, stages);
   });
 }

@@ -16,8 +16,7 @@ namespace strata::planning {
 
 // Costs of the parts of a model for one token, in FLOPs: its stages are balanced by them.
 struct PartFlops {
-  int64_t dense_layers = 0, sparse_layers = 0;  // the dense ones come first
-  double dense = 0, sparse = 0;                 // of one layer
+  std::vector<double> layers = {};
   double head = 0, embedding = 0;
   friend auto operator<=>(const PartFlops&, const PartFlops&) = default;
 };

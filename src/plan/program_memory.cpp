@@ -25,23 +25,24 @@ struct LayerValues {
 
 // One stage of a rank.
 struct Chunk {
-  double dense = 0, sparse = 0;  // layers
+  LayerMix mix;
   bool embeds = false, has_head = false;
   int32_t before = -1, after = -1;  // ranks of the neighbouring stages, if they are others
   bool receives() const { return before >= 0; }
   bool receives_gradient() const { return after >= 0; }
-  double layers() const { return dense + sparse; }
+  double layers() const { return mix.layers(); }
 };
 
 class ProgramMemory {
  public:
-  explicit ProgramMemory(const TrainingJob& job)
+  ProgramMemory(const TrainingJob& job, const ClusterSpec& cluster)
       : s_(job),
+        kinds_(s_.costs_of_kinds(cluster)),
         rows_(s_.tokens / s_.t),
         splits_(splits_backward(s_.layout)),
         dense_(values(static_cast<double>(s_.model.ffn), false)),
         sparse_(s_.model.has_experts() ? values(expert_width(s_.model.moe.shared), true) : LayerValues{}) {
-    dense_parameters_ = s_.attention + s_.counts.mlp / s_.t + s_.counts.norms;
+    dense_parameters_ = s_.dense_parameters();
     sparse_parameters_ = s_.attention + static_cast<double>(s_.model.moe.shared) * s_.counts.expert / s_.t +
                          s_.counts.norms + s_.counts.router;
     expert_parameters_ = static_cast<double>(s_.model.moe.experts) * s_.counts.expert /
@@ -71,8 +72,7 @@ class ProgramMemory {
       return walked.schedule.rank_of_stage[static_cast<size_t>(other)];
     };
     Chunk out;
-    out.sparse = s_.sparse_layers(parts);
-    out.dense = parts.layers - out.sparse;
+    out.mix = s_.layers_of(parts);
     out.embeds = parts.has_embedding;
     out.has_head = parts.has_head;
     if (stage > 0 && rank_of(stage - 1) != rank_of(stage)) out.before = rank_of(stage - 1);
@@ -154,16 +154,42 @@ class ProgramMemory {
   }
 
   // Bytes of a chunk's entry in a pool.
-  double entry(const Chunk& chunk, double LayerValues::*part) const {
-    return s_.element * s_.tokens * (chunk.dense * dense_.*part + chunk.sparse * sparse_.*part);
+  double entry(const Chunk& chunk, double LayerValues::*part, double LayerCost::*cost) const {
+    const double unit = s_.element * s_.tokens;
+    double out = unit * (chunk.mix.dense * dense_.*part + chunk.mix.sparse * sparse_.*part);
+    for (size_t i = 0; i < kinds_.size(); ++i)
+      out += of_kind(chunk, i) * (kinds_[i].*cost - unit * dense_.*part);
+    return out;
+  }
+  static double of_kind(const Chunk& chunk, size_t kind) {
+    return kind < chunk.mix.kinds.size() ? chunk.mix.kinds[kind] : 0;
+  }
+  // Parameters of the kinds beyond those of dense layers of attention.
+  double more_parameters(const Chunk& chunk) const {
+    double out = 0;
+    for (size_t i = 0; i < kinds_.size(); ++i)
+      out += of_kind(chunk, i) * (kinds_[i].parameters - dense_parameters_);
+    return out;
+  }
+  // The most that live within an action of the chunk.
+  double action(const Chunk& chunk) const {
+    const double unit = s_.element * s_.tokens;
+    if (kinds_.empty())
+      return unit *
+             std::max(chunk.mix.dense > 0 ? dense_.action : 0, chunk.mix.sparse > 0 ? sparse_.action : 0);
+    double out = chunk.mix.sparse > 0 ? unit * sparse_.action : 0;
+    for (size_t i = 0; i < kinds_.size(); ++i)
+      if (of_kind(chunk, i) > 0) out = std::max(out, kinds_[i].action);
+    return out;
   }
 
   MemoryUse persistent(const std::vector<Chunk>& chunks) const {
     double dense = 0, experts = 0;
     bool embeds = false, has_head = false;
     for (const Chunk& chunk : chunks) {
-      dense += chunk.dense * dense_parameters_ + chunk.sparse * sparse_parameters_;
-      experts += chunk.sparse * expert_parameters_;
+      dense += chunk.mix.dense * dense_parameters_ + chunk.mix.sparse * sparse_parameters_ +
+               more_parameters(chunk);
+      experts += chunk.mix.sparse * expert_parameters_;
       embeds = embeds || chunk.embeds;
       has_head = has_head || chunk.has_head;
     }
@@ -186,12 +212,20 @@ class ProgramMemory {
 
   double sharded(const Chunk& chunk) const {
     const double experts = s_.expert_shards(1) > 1 ? expert_parameters_ : 0;
-    return chunk.dense * dense_parameters_ + chunk.sparse * (sparse_parameters_ + experts);
+    return chunk.mix.dense * dense_parameters_ + chunk.mix.sparse * (sparse_parameters_ + experts) +
+           more_parameters(chunk);
   }
   double largest_layer() const {
     const double experts = s_.expert_shards(1) > 1 ? expert_parameters_ : 0;
-    return s_.model.has_experts() ? std::max(dense_parameters_, sparse_parameters_ + experts)
-                                  : dense_parameters_;
+    double most = s_.model.has_experts() ? std::max(dense_parameters_, sparse_parameters_ + experts)
+                                         : dense_parameters_;
+    if (kinds_.empty()) return most;
+    most = 0;
+    for (const LayerOfKind& one : s_.model.each) {
+      const double more = one.has_experts ? sparse_parameters_ + experts - dense_parameters_ : 0;
+      most = std::max(most, kinds_[static_cast<size_t>(one.kind)].parameters + more);
+    }
+    return most;
   }
 
   // Whole gradients of a micro-batch until their shards are summed, and the weights that ZeRO-3 gathers.
@@ -199,7 +233,7 @@ class ProgramMemory {
   double gathered_in_action(const Chunk& chunk) const {
     if (s_.layout.zero_stage < 2) return 0;
     const bool waits =
-        s_.t > 1 || (!splits_ && (s_.layout.context > 1 || (chunk.sparse > 0 && s_.layout.expert > 1)));
+        s_.t > 1 || (!splits_ && (s_.layout.context > 1 || (chunk.mix.sparse > 0 && s_.layout.expert > 1)));
     const double table = chunk.embeds || (splits_ && chunk.has_head) ? table_ : 0;
     if (!waits && (splits_ || s_.layout.zero_stage == 2)) return 4 * (sharded(chunk) + table);
     const double layers = std::min(chunk.layers(), waits ? 1.0 : 2.0);
@@ -223,9 +257,9 @@ class ProgramMemory {
     std::set<int32_t> before, after;
     for (const Chunk& chunk : chunks) {
       const double first = chunk.receives() ? stream : 0;
-      double to_input = entry(chunk, &LayerValues::to_input);
-      double to_weight = entry(chunk, &LayerValues::to_weight) - first;
-      double of_gradients = entry(chunk, &LayerValues::input_to_weight);
+      double to_input = entry(chunk, &LayerValues::to_input, &LayerCost::to_input);
+      double to_weight = entry(chunk, &LayerValues::to_weight, &LayerCost::to_weight) - first;
+      double of_gradients = entry(chunk, &LayerValues::input_to_weight, &LayerCost::input_to_weight);
       if (s_.t == 1 && chunk.receives_gradient()) of_gradients -= stream;
       if (chunk.has_head) {
         to_weight += 2 * stream;
@@ -233,17 +267,14 @@ class ProgramMemory {
         // Gathered for I, the head's copy stays for W.
         if (s_.layout.zero_stage >= 3) of_gradients += s_.element * table_;
       }
-      if (s_.layout.recompute == Recompute::kFull) {
+      if (s_.layout.recompute == Recompute::kFull && kinds_.empty()) {
         to_input = 0;
         to_weight = std::max(0.0, 2 * stream * chunk.layers() - 2 * first);
       }
       input = std::max(input, splits_ ? to_input : 0);
       weight = std::max(weight, splits_ ? to_weight : to_input + to_weight);
       between = std::max(between, splits_ ? of_gradients : 0);
-      working = std::max(working, s_.element * s_.tokens *
-                                          std::max(chunk.dense > 0 ? dense_.action : 0,
-                                                   chunk.sparse > 0 ? sparse_.action : 0) +
-                                      gathered_in_action(chunk));
+      working = std::max(working, action(chunk) + gathered_in_action(chunk));
       if (chunk.receives()) before.insert(chunk.before);
       if (chunk.receives_gradient()) after.insert(chunk.after);
     }
@@ -260,21 +291,22 @@ class ProgramMemory {
 
   // Without a pipeline, at the beginning of the backward pass: no pools, one micro-batch.
   MemoryUse whole_model() const {
-    Chunk all{.dense = static_cast<double>(s_.model.dense_layers()),
-              .sparse = static_cast<double>(s_.model.moe_layers()),
-              .embeds = true,
-              .has_head = true};
+    const Chunk all{.mix = s_.all_layers(), .embeds = true, .has_head = true};
     MemoryUse out = persistent({all});
     const double unit = s_.element * s_.tokens, h = s_.h / s_.t;
     const bool full = s_.layout.recompute == Recompute::kFull;
     out.activations = full ? unit * 2 * h * all.layers()
-                           : entry(all, &LayerValues::to_input) + entry(all, &LayerValues::to_weight);
+                           : entry(all, &LayerValues::to_input, &LayerCost::to_input) +
+                                 entry(all, &LayerValues::to_weight, &LayerCost::to_weight);
     const double width =
-        all.dense > 0 ? static_cast<double>(s_.model.ffn) : expert_width(s_.model.moe.shared);
+        all.mix.dense > 0 ? static_cast<double>(s_.model.ffn) : expert_width(s_.model.moe.shared);
     double working = unit * (2 * h + width / s_.t + (s_.t > 1 ? 2 * s_.h : 0));
-    if (full || all.sparse > 0)
-      working = std::max(
-          working, unit * std::max(all.dense > 0 ? dense_.action : 0, all.sparse > 0 ? sparse_.action : 0));
+    if (full || all.mix.sparse > 0) working = std::max(working, action(all));
+    if (!kinds_.empty()) {
+      const Peak peak = peak_of_kinds();
+      out.activations = peak.kept;
+      working = peak.working;
+    }
     if (s_.layout.zero_stage >= 2) working += 4 * (table_ + s_.h * width / s_.t);
     if (s_.layout.zero_stage >= 3)
       working += (full && (s_.t > 1 || s_.layout.context > 1) ? 5.5 : 8) * largest_layer();
@@ -288,7 +320,29 @@ class ProgramMemory {
     return out;
   }
 
+  // Where backward frees what each layer has kept while it works on it.
+  struct Peak {
+    double kept = 0, working = 0;
+  };
+  Peak peak_of_kinds() const {
+    const double unit = s_.element * s_.tokens;
+    const auto kept_by = [](const LayerValues& values) { return values.to_input + values.to_weight; };
+    double kept = 0, most = 0;
+    for (const LayerOfKind& one : s_.model.each) {
+      const LayerCost& cost = kinds_[static_cast<size_t>(one.kind)];
+      kept += cost.kept;
+      double working = cost.working;
+      if (one.has_experts) {
+        kept += unit * (kept_by(sparse_) - kept_by(dense_));
+        working += unit * std::max(0.0, sparse_.action - dense_.action);
+      }
+      most = std::max(most, kept + working);
+    }
+    return {kept, most - kept};
+  }
+
   ProgramShape s_;
+  std::vector<LayerCost> kinds_;
   double rows_;
   bool splits_;
   LayerValues dense_, sparse_;
@@ -297,8 +351,8 @@ class ProgramMemory {
 
 }  // namespace
 
-MemoryUse program_memory(const TrainingJob& job, const ClusterSpec&) {
-  return ProgramMemory(job).fullest();
+MemoryUse program_memory(const TrainingJob& job, const ClusterSpec& cluster) {
+  return ProgramMemory(job, cluster).fullest();
 }
 
 }  // namespace strata::planning

@@ -27,6 +27,9 @@ constexpr double kSmallKernels = 25, kSmallKernelsEach = 10, kSmallKernelsSparse
 // Bytes of an element of a token-expert pair in bf16: an MLP's 16 and 10 for the weights; of a hidden value for
 // the router.
 constexpr double kWeighted = 26, kWeightedAgain = 10, kRouted = 30;
+// Bytes of a hidden value in bf16 for an end of the model (a look-up of 6 and its gradient of 10, a norm of 8 and of 10)
+// and to add an update to the residual stream before it is sent.
+constexpr double kEndForward = 7, kEndBackward = 10, kJoined = 6;
 constexpr double kHeldUpWhole = 0.5,
                  kHeldUp = 0.06;  // of sums of whole gradients; after a split backward pass
 constexpr double kGatherWaitsTensor =
@@ -35,7 +38,7 @@ constexpr double kGatherWaitsTensor =
 class Programs {
  public:
   Programs(const TrainingJob& job, const ClusterSpec& cluster)
-      : s_(job), links_(cluster.links), host_(cluster.devices_per_host) {
+      : s_(job), links_(cluster.links), host_(cluster.devices_per_host), kinds_(s_.costs_of_kinds(cluster)) {
     const ChipSpec& chip = cluster.chip;
     rate_ = chip.peak_of(job.precision).value * chip.achievable_of(job.precision).value;
     // Attention and the loss stay in bf16 where matmuls of the layers are in fp8 or fp4.
@@ -49,17 +52,19 @@ class Programs {
   StepTime time() const {
     const double m = s_.m;
     Loaded rank = s_.layout.pipeline == 1 ? whole_model() : most_loaded();
-    const LayerTime one = layer(rank.sparse);
-    const double rounds = m * rank.layers;
+    const LayerTime one = mean_layer(rank.mix);
+    const double layers = rank.mix.layers(), rounds = m * layers;
     StepTime out;
     out.matmuls = rounds * one.matmuls();
     out.attention = rounds * (1 + kBackwardAttention) * one.scores;
     out.elementwise = rounds * one.elements;
     out.recompute = rounds * one.repeated;
-    out.loss = rank.has_head ? m * head_seconds() : 0;
+    out.loss = rank.has_head ? m * head().all() : 0;
+    if (s_.layout.pipeline == 1 && !kinds_.empty()) out.elementwise += 2 * m * ends().all();
+    // Costs of kinds have the small kernels of a layer.
+    const double each = kinds_.empty() ? kSmallKernelsEach : 0;
     out.fixed =
-        (kSmallKernels * rank.layers + (kSmallKernelsEach + rank.sparse * kSmallKernelsSparse) * rounds) *
-        launch_;
+        (updating(rank.mix) + (each + rank.mix.sparse_share() * kSmallKernelsSparse) * rounds * launch_);
     out.tensor = rounds * one.tensor;
     out.context = rounds * one.context;
     out.expert = rounds * one.expert;
@@ -87,51 +92,59 @@ class Programs {
   };
   // A rank of the pipeline.
   struct Loaded {
-    double layers = 0;
-    double sparse = 0;  // share of them with experts
+    LayerMix mix;
     bool has_head = false;
     double bubble = 0, messages = 0;  // s of a step
   };
 
-  Loaded whole_model() const {
-    return {.layers = static_cast<double>(s_.model.layers), .sparse = s_.sparse, .has_head = true};
-  }
+  Loaded whole_model() const { return {.mix = s_.all_layers(), .has_head = true}; }
 
   // The rank with the most work, and its waiting by walking the schedule.
   Loaded most_loaded() const {
     const auto walked = walk_schedule(s_.layout);
     const auto layout = stages_of(s_.parts(), walked->schedule.stages);
     const LayerTime dense = layer(0), sparse = s_.model.has_experts() ? layer(1) : LayerTime{};
-    const double head = head_seconds();
-    const bool splits = splits_backward(s_.layout);
+    const Ends head = this->head(), ends = this->ends();
+    const auto sum = [&](const LayerMix& mix, const auto& part) {
+      double out = mix.dense * part(dense) + mix.sparse * part(sparse);
+      for (size_t i = 0; i < mix.kinds.size(); ++i)
+        out += mix.kinds[i] * (part(time_of(kinds_[i])) - part(dense));
+      return out;
+    };
     parallel::Costs costs;
     for (const parallel::StageParts& stage : *layout) {
-      const double with = s_.sparse_layers(stage), without = stage.layers - with;
-      const double forward = without * dense.forward() + with * sparse.forward();
-      const double weight = without * dense.weight_grad + with * sparse.weight_grad;
-      const double all = without * dense.all() + with * sparse.all();
-      const double of_head = stage.has_head ? head : 0;
-      const double first = splits ? 0.2 : s_.layout.tensor > 1 ? 0.25 : 0, last = 0.4;  // shares of F and W
-      costs.stages.push_back({.forward = forward + first * of_head,
-                              .input_grad = all - forward - weight + (1 - first - last) * of_head,
-                              .weight_grad = weight + last * of_head});
+      const LayerMix mix = s_.layers_of(stage);
+      const double forward = sum(mix, [](const LayerTime& one) { return one.forward(); });
+      const double weight = sum(mix, [](const LayerTime& one) { return one.weight_grad; });
+      const double all = sum(mix, [](const LayerTime& one) { return one.all(); });
+      parallel::StageCost cost{
+          .forward = forward, .input_grad = all - forward - weight, .weight_grad = weight};
+      const auto add = [&](const Ends& end) {
+        cost.forward += end.forward;
+        cost.input_grad += end.input_grad;
+        cost.weight_grad += end.weight_grad;
+      };
+      if (stage.has_head) add(head);
+      if (!kinds_.empty()) {
+        if (stage.has_head || stage.has_embedding) add(ends);
+        if (!stage.has_head) cost.forward += kJoined * hidden_seconds();
+      }
+      costs.stages.push_back(cost);
     }
     Loaded out;
     double most = 0;
     for (const std::vector<int32_t>& stages : walked->stages) {
       Loaded one;
-      double busy = 0, with = 0;
+      double busy = 0;
       for (const int32_t stage : stages) {
         const parallel::StageParts& parts = (*layout)[static_cast<size_t>(stage)];
         const parallel::StageCost& cost = costs.stages[static_cast<size_t>(stage)];
         busy += cost.forward + cost.input_grad + cost.weight_grad;
-        one.layers += parts.layers;
-        with += s_.sparse_layers(parts);
+        one.mix.add(s_.layers_of(parts));
         one.has_head = one.has_head || parts.has_head;
       }
       if (busy <= most) continue;
       most = busy;
-      one.sparse = one.layers > 0 ? with / one.layers : 0;
       out = one;
     }
     costs.message = message_seconds();
@@ -152,6 +165,43 @@ class Programs {
     if (more <= 0) return seconds;
     return seconds + more * (seconds - walked_seconds(*fewer, costs)) /
                          static_cast<double>(steady->schedule.micro_batches - fewer->schedule.micro_batches);
+  }
+
+  // Exchanges along the tensor and context axes are shared by the passes as in the formulas.
+  static LayerTime time_of(const LayerCost& cost) {
+    LayerTime out;
+    out.tensor = cost.tensor;
+    out.tensor_forward = kTensorForward * cost.tensor;
+    out.context = cost.context;
+    out.matmul = cost.forward - out.tensor_forward - out.context / 3;
+    out.weight_grad = cost.weight_grad;
+    out.input_grad = cost.input_grad - (out.tensor - out.tensor_forward) - 2 * out.context / 3;
+    return out;
+  }
+
+  // A layer with the mean of all.
+  LayerTime mean_layer(const LayerMix& mix) const {
+    LayerTime out = layer(mix.sparse_share());
+    if (mix.kinds.empty()) return out;
+    const LayerTime dense = layer(0);
+    const auto change = [&](double LayerTime::*part) {
+      for (size_t i = 0; i < mix.kinds.size(); ++i)
+        out.*part += mix.kinds[i] / mix.layers() * (time_of(kinds_[i]).*part - dense.*part);
+    };
+    for (double LayerTime::*part :
+         {&LayerTime::matmul, &LayerTime::scores, &LayerTime::input_grad, &LayerTime::weight_grad,
+          &LayerTime::elements, &LayerTime::repeated, &LayerTime::tensor, &LayerTime::context,
+          &LayerTime::expert, &LayerTime::tensor_forward})
+      change(part);
+    return out;
+  }
+
+  // Seconds of a step in small kernels of the update.
+  double updating(const LayerMix& mix) const {
+    if (mix.kinds.empty()) return kSmallKernels * mix.layers() * launch_;
+    double out = 0;
+    for (size_t i = 0; i < mix.kinds.size(); ++i) out += mix.kinds[i] * kinds_[i].updating;
+    return out;
   }
 
   // `sparse`: share of such layers with experts.
@@ -214,12 +264,25 @@ class Programs {
            norms * (6 * width + kWeightedAgain * pairs + 4 * (s_.query + s_.keys) + 14 * s_.h);
   }
 
-  // Of a micro-batch. One rank computes the loss with its gradients, in B; tensor ranks compute the logits
-  // in F and again in B, and a split backward pass again for I and for W.
-  double head_seconds() const {
-    const double flops = splits_backward(s_.layout) ? 10 : s_.layout.tensor > 1 ? 8 : 6;
-    return flops * s_.counts.head * s_.tokens / s_.t / wide_rate_;
+  // Seconds of an end of the model for a micro-batch.
+  struct Ends {
+    double forward = 0, input_grad = 0, weight_grad = 0;
+    double all() const { return forward + input_grad + weight_grad; }
+  };
+  // One rank computes the loss with its gradients, in B; tensor ranks compute the logits in F and again in B,
+  // and a split backward pass again for I and for W. Each writes and reads fp32 logits (ops/loss).
+  Ends head() const {
+    const double product = 2 * s_.counts.head * s_.tokens / s_.t / wide_rate_;
+    const double logits = 8 * s_.tokens / s_.t * static_cast<double>(s_.model.vocab) / memory_rate_;
+    const auto seconds = [&](double products) { return std::max(products * product, logits); };
+    if (splits_backward(s_.layout)) return {seconds(1), seconds(2), seconds(2)};
+    if (s_.layout.tensor > 1) return {seconds(1), seconds(3), 0};
+    return {0, seconds(3), 0};
   }
+  // Half of what embedding and last norm take together, which the formula of a layer has in its constants.
+  Ends ends() const { return {kEndForward * hidden_seconds(), kEndBackward * hidden_seconds(), 0}; }
+  // Per byte of each hidden value.
+  double hidden_seconds() const { return s_.element / 2 * s_.tokens / s_.t * s_.h / memory_rate_; }
   double message_seconds() const {
     const int64_t stride = s_.layout.tensor * s_.layout.context * s_.layout.data;
     return exchange(Exchange::kSend, {2, stride}, s_.element * s_.tokens * s_.h / s_.t);
@@ -227,11 +290,13 @@ class Programs {
 
   StageParameters parameters(const Loaded& rank) const {
     const double shared = static_cast<double>(s_.model.moe.shared) * s_.counts.expert;
-    const double with = rank.layers * rank.sparse, without = rank.layers - with;
+    const double with = rank.mix.sparse, without = rank.mix.dense;
     StageParameters out;
     out.dense = without * s_.counts.mlp / s_.t + with * (shared / s_.t + s_.counts.router) +
-                rank.layers * (s_.attention + s_.counts.norms) +
+                rank.mix.layers() * (s_.attention + s_.counts.norms) +
                 (s_.layout.pipeline > 1 || s_.model.tied ? 1 : 2) * s_.counts.embedding / s_.t;
+    for (size_t i = 0; i < rank.mix.kinds.size(); ++i)
+      out.dense += rank.mix.kinds[i] * (kinds_[i].parameters - s_.dense_parameters());
     out.experts = with * static_cast<double>(s_.model.moe.experts) * s_.counts.expert /
                   static_cast<double>(s_.layout.expert * s_.layout.expert_tensor);
     return out;
@@ -377,11 +442,11 @@ class Programs {
   // next one is computed, and ZeRO-3 gathers the weights of a layer while the one before is. A segment ends
   // when its exchanges are done (program/price.h).
   double sharded_waits(const Loaded& rank, const Group& group, double bytes) const {
-    const LayerTime one = layer(rank.sparse);
+    const LayerTime one = mean_layer(rank.mix);
     const double segments = s_.layout.pipeline > 1 ? static_cast<double>(s_.layout.virtual_stages) : 1;
-    const double layers = rank.layers / segments;
+    const double layers = rank.mix.layers() / segments;
     const double table = 4 * s_.counts.embedding / s_.t * (s_.layout.pipeline > 1 || s_.model.tied ? 1 : 2);
-    const double of_layer = (bytes - table) / rank.layers;
+    const double of_layer = (bytes - table) / rank.mix.layers();
     const double reduce = exchange(Exchange::kReduceScatter, group, of_layer);
     const double gather = s_.layout.zero_stage >= 3 ? exchange(Exchange::kGather, group, of_layer) : 0;
     // Exchanges of the other axes wait in the same queue.
@@ -447,6 +512,7 @@ class Programs {
   ProgramShape s_;
   std::span<const LinkLevel> links_;
   int64_t host_;
+  std::vector<LayerCost> kinds_;
   double rate_ = 0, wide_rate_ = 0, memory_rate_ = 0, launch_ = 0;
 };
 

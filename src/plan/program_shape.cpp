@@ -53,17 +53,55 @@ double ProgramShape::sparse_flops() const {
 }
 
 PartFlops ProgramShape::parts() const {
-  PartFlops out{.dense_layers = model.dense_layers(),
-                .sparse_layers = model.moe_layers(),
-                .dense = dense_flops(),
-                .sparse = model.has_experts() ? sparse_flops() : 0,
-                .head = 6 * counts.head,
-                .embedding = 16 * h};
-  if (alternates) {
-    out.sparse = sparse * out.sparse + (1 - sparse) * out.dense;
-    out.sparse_layers = model.layers;
-    out.dense_layers = 0;
+  PartFlops out{.head = 6 * counts.head, .embedding = 16 * h};
+  if (model.costs != nullptr) {
+    out.layers = model.costs->flops(job.sequence);
+    return out;
   }
+  const double dense = dense_flops(), with = model.has_experts() ? sparse_flops() : 0;
+  if (alternates) {
+    out.layers.assign(static_cast<size_t>(model.layers), sparse * with + (1 - sparse) * dense);
+    return out;
+  }
+  out.layers.assign(static_cast<size_t>(model.dense_layers()), dense);
+  out.layers.insert(out.layers.end(), static_cast<size_t>(model.moe_layers()), with);
+  return out;
+}
+
+void LayerMix::add(const LayerMix& other) {
+  dense += other.dense;
+  sparse += other.sparse;
+  kinds.resize(std::max(kinds.size(), other.kinds.size()));
+  for (size_t i = 0; i < other.kinds.size(); ++i) kinds[i] += other.kinds[i];
+}
+
+LayerMix ProgramShape::layers_of(const parallel::StageParts& stage) const {
+  LayerMix out;
+  if (model.each.empty()) {
+    out.sparse = sparse_layers(stage);
+    out.dense = stage.layers - out.sparse;
+    return out;
+  }
+  for (int32_t i = stage.first_layer; i < stage.first_layer + stage.layers; ++i) {
+    const LayerOfKind& one = model.each[static_cast<size_t>(i)];
+    (one.has_experts ? out.sparse : out.dense) += 1;
+    out.kinds.resize(std::max(out.kinds.size(), static_cast<size_t>(one.kind) + 1));
+    out.kinds[static_cast<size_t>(one.kind)] += 1;
+  }
+  return out;
+}
+
+LayerMix ProgramShape::all_layers() const {
+  if (!model.each.empty()) return layers_of({.layers = static_cast<int32_t>(model.layers)});
+  return {.dense = static_cast<double>(model.dense_layers()),
+          .sparse = static_cast<double>(model.moe_layers())};
+}
+
+std::vector<LayerCost> ProgramShape::costs_of_kinds(const ClusterSpec& cluster) const {
+  std::vector<LayerCost> out;
+  const size_t kinds = all_layers().kinds.size();
+  for (size_t kind = 0; kind < kinds; ++kind)
+    out.push_back(model.costs->of(static_cast<int32_t>(kind), job, cluster));
   return out;
 }
 

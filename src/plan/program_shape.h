@@ -1,10 +1,22 @@
 // Sizes of a layout's compiled programs that the formulas for memory and time share (program_model.h).
 #pragma once
 
+#include <vector>
+
+#include "plan/layer_costs.h"
 #include "plan/pipeline_walk.h"
 #include "plan/row_job.h"
 
 namespace strata::planning {
+
+// The layers of a stage, or of all stages of a rank.
+struct LayerMix {
+  double dense = 0, sparse = 0;    // without and with experts
+  std::vector<double> kinds = {};  // by kind, where LayerCosts has them; experts are in none
+  double layers() const { return dense + sparse; }
+  double sparse_share() const { return layers() > 0 ? sparse / layers() : 0; }
+  void add(const LayerMix& other);
+};
 
 struct ProgramShape {
   explicit ProgramShape(const TrainingJob& job);
@@ -28,12 +40,17 @@ struct ProgramShape {
   double sparse = 0;        // share of the layers with experts
   bool alternates = false;  // layers with and without experts alternate: all have the mean of both
 
+  // Parameters of a layer without experts, on a tensor rank.
+  double dense_parameters() const { return attention + counts.mlp / t + counts.norms; }
   // FLOPs of a layer for one token, forward and backward, with half of the scores and without routers, as
   // stages are balanced (config/pipeline.h).
   double dense_flops() const;
   double sparse_flops() const;
   PartFlops parts() const;
-  double sparse_layers(const parallel::StageParts& stage) const;  // with experts
+  LayerMix layers_of(const parallel::StageParts& stage) const;
+  LayerMix all_layers() const;
+  // Of one layer of each kind, by LayerMix::kinds.
+  std::vector<LayerCost> costs_of_kinds(const ClusterSpec& cluster) const;
   // Rows of a token that go to other ranks on the way to its experts, with uniform routing: once to each
   // rank, beyond a host once to each host and on from there (ops/expert_dispatch).
   double rows_sent(int64_t devices_per_host) const;
@@ -52,6 +69,7 @@ struct ProgramShape {
 
  private:
   double capacity(double share, double most) const;
+  double sparse_layers(const parallel::StageParts& stage) const;
 };
 
 }  // namespace strata::planning

@@ -20,15 +20,16 @@ constexpr double kOfLatentBlock = 2, kOfLatents = 3;
 constexpr double kOfLogits = 2, kOfIds = 1, kOfSlots = 5;
 
 struct Held {
-  double dense_layers = 0, sparse_layers = 0;
+  LayerMix mix;
   bool embeds = false, has_head = false;
   double activations = 0, gradients = 0;  // messages of a micro-batch
-  double layers() const { return dense_layers + sparse_layers; }
+  double layers() const { return mix.layers(); }
 };
 
 class Traffic {
  public:
-  Traffic(const TrainingJob& job, const ClusterSpec& cluster) : s_(job), cluster_(cluster) {}
+  Traffic(const TrainingJob& job, const ClusterSpec& cluster)
+      : s_(job), cluster_(cluster), kinds_(s_.costs_of_kinds(cluster)) {}
 
   ProgramTraffic largest() const {
     ProgramTraffic most;
@@ -45,12 +46,7 @@ class Traffic {
 
  private:
   std::vector<Held> ranks() const {
-    if (s_.layout.pipeline == 1) {
-      return {{.dense_layers = static_cast<double>(s_.model.dense_layers()),
-               .sparse_layers = static_cast<double>(s_.model.moe_layers()),
-               .embeds = true,
-               .has_head = true}};
-    }
+    if (s_.layout.pipeline == 1) return {{.mix = s_.all_layers(), .embeds = true, .has_head = true}};
     const auto walked = walk_schedule(s_.layout);
     const auto layout = stages_of(s_.parts(), walked->schedule.stages);
     const std::vector<int32_t>& rank_of = walked->schedule.rank_of_stage;
@@ -58,9 +54,7 @@ class Traffic {
     for (size_t stage = 0; stage < layout->size(); ++stage) {
       const parallel::StageParts& parts = (*layout)[stage];
       Held& rank = out[static_cast<size_t>(rank_of[stage])];
-      const double sparse = s_.sparse_layers(parts);
-      rank.sparse_layers += sparse;
-      rank.dense_layers += parts.layers - sparse;
+      rank.mix.add(s_.layers_of(parts));
       rank.embeds = rank.embeds || parts.has_embedding;
       rank.has_head = rank.has_head || parts.has_head;
       if (stage + 1 < layout->size() && rank_of[stage + 1] != rank_of[stage]) ++rank.activations;
@@ -74,6 +68,10 @@ class Traffic {
     ProgramTraffic out;
     out.data = data(rank);
     out.pipeline = s_.m * (rank.activations + rank.gradients) * stream / s_.t;
+    // The gradients of a table that both ends use.
+    if (s_.model.tied && s_.layout.pipeline > 1 && rank.embeds != rank.has_head)
+      out.pipeline += kWire * s_.counts.embedding / s_.t /
+                      (s_.layout.zero_stage > 0 ? static_cast<double>(s_.layout.shards) : 1);
     const bool full = s_.layout.recompute == Recompute::kFull;
     if (s_.t > 1) {
       const LatentAttention& latent = s_.model.latent;
@@ -88,10 +86,11 @@ class Traffic {
           words * (kOfLogits * static_cast<double>(s_.model.moe.experts) +
                    (kOfIds + (cuts ? kOfSlots : 0)) * static_cast<double>(s_.model.moe.per_token));
       const double sparse = (s_.model.moe.shared > 0 ? kOfBlock : 0) + (cuts ? kOfBlock : 0) + routed;
-      const double times = rank.sparse_layers * sparse + rank.dense_layers * kOfBlock +
-                           rank.layers() * (attention + (full ? kRepeated : 0)) +
+      const double of_layer = attention + (full ? kRepeated : 0);
+      const double times = rank.mix.sparse * sparse + rank.mix.dense * kOfBlock + rank.layers() * of_layer +
                            (rank.has_head ? kOfHead : 0) + (rank.embeds ? kOfEmbedding : 0);
-      out.tensor = s_.m * times * stream * others(s_.t);
+      const double dense = (kOfBlock + of_layer) * stream * others(s_.t);
+      out.tensor = s_.m * (times * stream * others(s_.t) + of_kinds(rank, &LayerCost::tensor_sent, dense));
     }
     const auto context = static_cast<double>(s_.layout.context);
     if (context > 1) {
@@ -99,12 +98,20 @@ class Traffic {
       const double keys = s_.element * s_.tokens * context * s_.gathered;
       const double shards = s_.layout.zero_stage > 0 ? static_cast<double>(s_.layout.shards) : 1;
       const bool on_context = s_.layout.expert <= (s_.cuts_experts() ? 1 : s_.layout.tensor);
-      out.context = others(context) * (s_.m * rank.layers() * (full ? 3 : 2) * keys +
-                                       2 * kWire * (layers(rank, on_context) + tables(rank)) / shards);
+      const double of_layer = others(context) * (full ? 3 : 2) * keys;
+      out.context = s_.m * (rank.layers() * of_layer + of_kinds(rank, &LayerCost::context_sent, of_layer)) +
+                    others(context) * 2 * kWire * (layers(rank, on_context) + tables(rank)) / shards;
     }
     if (s_.layout.expert > 1)
-      out.expert = s_.m * rank.sparse_layers * (full ? 5 : 4) * stream / (s_.cuts_experts() ? 1 : s_.t) *
+      out.expert = s_.m * rank.mix.sparse * (full ? 5 : 4) * stream / (s_.cuts_experts() ? 1 : s_.t) *
                    s_.rows_sent(cluster_.devices_per_host);
+    return out;
+  }
+
+  // Sent by layers of kinds, beyond `each` of a layer.
+  double of_kinds(const Held& rank, double LayerCost::*sent, double each) const {
+    double out = 0;
+    for (size_t i = 0; i < rank.mix.kinds.size(); ++i) out += rank.mix.kinds[i] * (kinds_[i].*sent - each);
     return out;
   }
 
@@ -113,9 +120,10 @@ class Traffic {
   // Parameters that an axis shards or sums, with experts if all its ranks hold the same.
   double layers(const Held& rank, bool with_experts) const {
     const auto shared = static_cast<double>(s_.model.moe.shared);
-    double out = rank.layers() * (s_.attention + s_.counts.norms) + rank.dense_layers * s_.counts.mlp / s_.t +
-                 rank.sparse_layers * (shared * s_.counts.expert / s_.t + s_.counts.router);
-    if (with_experts) out += rank.sparse_layers * experts();
+    double out = rank.layers() * (s_.attention + s_.counts.norms) + rank.mix.dense * s_.counts.mlp / s_.t +
+                 of_kinds(rank, &LayerCost::parameters, s_.dense_parameters()) +
+                 rank.mix.sparse * (shared * s_.counts.expert / s_.t + s_.counts.router);
+    if (with_experts) out += rank.mix.sparse * experts();
     return out;
   }
   double tables(const Held& rank) const {
@@ -136,7 +144,7 @@ class Traffic {
     // Experts that groups of shards hold are summed over the replicas of these.
     const double groups = ranks / (s_.layout.zero_stage > 0 ? shards : s_.expert_groups());
     const double of_experts =
-        replicated_experts() ? 0 : 2 * others(std::max(1.0, groups)) * kWire * rank.sparse_layers * experts();
+        replicated_experts() ? 0 : 2 * others(std::max(1.0, groups)) * kWire * rank.mix.sparse * experts();
     if (s_.layout.zero_stage == 0) {
       // Ranks that share experts form a separate axis.
       const double sums = replicated_experts() ? others(ranks) : others(s_.expert_groups()) + others(groups);
@@ -144,15 +152,19 @@ class Traffic {
     }
     double times = 2 * (held + table);  // a reduction and a gather
     if (s_.layout.zero_stage == 2) times = (s_.m + 1) * (held + table);
-    // Layers are gathered for both passes; what splits them gathers the head for W, too.
-    const double again = splits_backward(s_.layout) && rank.has_head ? s_.counts.embedding / s_.t : 0;
-    if (s_.layout.zero_stage >= 3) times = s_.m * (3 * held + 2 * table + again);
+    // Layers are gathered for both passes; the head too, where tensor ranks or split passes compute logits again.
+    const bool repeats = splits_backward(s_.layout) || s_.t > 1;
+    const double again = repeats && rank.has_head ? s_.counts.embedding / s_.t : 0;
+    // A head that is the embedding's table is gathered for both.
+    const double twice = s_.model.tied && rank.embeds && rank.has_head ? table : 0;
+    if (s_.layout.zero_stage >= 3) times = s_.m * (3 * held + 2 * table + again + twice);
     const double replicas = ranks / shards;
     return kWire * (others(shards) * times + 2 * others(replicas) * (held + table) / shards) + of_experts;
   }
 
   ProgramShape s_;
   const ClusterSpec& cluster_;
+  std::vector<LayerCost> kinds_;
 };
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "plan/layer_costs.h"
 #include "plan/pipeline_walk.h"
 #include "plan/program_model.h"
 
@@ -126,6 +127,11 @@ class Search {
     return rules.empty() ? "" : rules.front();
   }
 
+  // Why layers of the model's kinds cannot be shared so.
+  std::string refusal(const Layout& layout) const {
+    return in_.shape.costs == nullptr ? "" : in_.shape.costs->refusal(job_of(layout), in_.cluster);
+  }
+
   void rule_out(const Layout& layout, std::string reason) {
     ++out_.ruled_out;
     if (reasons_.insert(reason).second && out_.nearest.size() < kMostDiscarded)
@@ -145,7 +151,8 @@ class Search {
     if (domain == 1) domain = in_.cluster.devices_per_host;
     std::vector<int64_t> out;
     for (const int64_t tensor : divisors(in_.devices, std::min(domain, kMostTensor))) {
-      const std::string rule = tensor_rule(tensor);
+      std::string rule = tensor_rule(tensor);
+      if (rule.empty()) rule = refusal({.tensor = tensor});
       if (rule.empty()) {
         out.push_back(tensor);
       } else {
@@ -168,11 +175,15 @@ class Search {
       if (context > in_.space.most_context) break;
       if (rest % context != 0 || (context > 1 && in_.sequence / context < 1024)) break;
       const Layout layout{.tensor = tensor, .context = context};
-      if (context > 1 && in_.shape.latent.used() && !in_.space.latent_context) {
+      if (context > 1 && in_.shape.latent.used() && !in_.space.latent_context && in_.shape.costs == nullptr) {
         rule_out(layout, "formulas do not know latent attention with context above 1 well enough");
         break;
       }
       if (context > 1 && in_.sequence % (2 * context * tensor) != 0) break;
+      if (std::string reason = refusal(layout); context > 1 && !reason.empty()) {
+        rule_out(layout, std::move(reason));
+        break;
+      }
       out.push_back(context);
     }
     return out;

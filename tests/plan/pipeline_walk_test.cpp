@@ -83,7 +83,7 @@ TEST(PipelineWalk, SplitsPairsAsTheCompilerDoes) {
 }
 
 TEST(PipelineWalk, StagesAreBalanced) {
-  const PartFlops parts{.sparse_layers = 32, .sparse = 1, .head = 2.5, .embedding = 1e-4};
+  const PartFlops parts{.layers = std::vector<double>(32, 1), .head = 2.5, .embedding = 1e-4};
   const auto stages = stages_of(parts, 2);
   ASSERT_EQ(stages->size(), 2u);
   EXPECT_EQ((*stages)[0].layers, 17);
