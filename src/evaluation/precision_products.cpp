@@ -19,9 +19,8 @@ Product made_of(const Node& node, ProductRole role, const std::string& first, co
   const auto& attrs = node.attrs.as<Attrs>();
   const auto operand = [&](const ops::ScaledOperandAttrs& of, const std::string& name) {
     const auto place = [](const std::string& input) { return graph::position_of<Op::template In>(input); };
-    OperandAt at{of, place(name), place(name + "_scales")};
-    if constexpr (std::is_same_v<Attrs, ops::ScaledAttrs>) at.greatest = place(name + "_greatest");
-    if (at.greatest != kNone && node.inputs[static_cast<size_t>(at.greatest)] == kNone) at.greatest = kNone;
+    OperandAt at{of, place(name), place(name + "_scales"), place(name + "_greatest")};
+    if (node.inputs[static_cast<size_t>(at.greatest)] == kNone) at.greatest = kNone;
     return at;
   };
   return {role, {operand(attrs.first, first), operand(attrs.second, second)}};

@@ -27,6 +27,10 @@ inline ScaledOperand scaled(const ops::ScaledOperandAttrs& attrs, int64_t count,
   // nvfp4: of a tensor whose scale is 0.75.
   if (rule.scale_type() == quantize::ScaleType::kE4M3)
     made.greatest = f32_of({1, 1}, [](int64_t) { return 0.75 * 448 * 6; });
+  // Of rows with scales of few bits, so that decoded values are exact.
+  if (rule.is_nvfp4_by_row())
+    made.greatest =
+        f32_of({1, shape[0]}, [](int64_t i) { return (0.5 + 0.25 * static_cast<double>(i % 3)) * 448 * 6; });
   return made;
 }
 

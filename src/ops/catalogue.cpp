@@ -27,6 +27,7 @@
 #include "ops/linear/linear.h"
 #include "ops/loss/loss.h"
 #include "ops/norm/norm.h"
+#include "ops/pair_places/pair_places.h"
 #include "ops/predict/predict.h"
 #include "ops/qk_norm/qk_norm.h"
 #include "ops/quantize/quantize.h"
@@ -156,6 +157,7 @@ std::span<const CatalogueEntry> catalogue() {
         entry<ScatterRows>(),
         entry<Jitter>(),
         entry<SamplePlaces>(),
+        entry<PairPlaces>(),
         entry<Cast>(),
         entry<Route>(),
         entry<RouteGrad>(),

@@ -56,7 +56,7 @@ QuantizedTensor CodeMaker::make(ValueId x, const quantize::QuantizedOperand& ope
   if (handling.stochastic) {
     attrs.stochastic = true;
     attrs.stream = kStreamsOfLayer * (marks.layer + 1) + streams_[marks.layer]++;
-    places = places_of_rows(x, marks);
+    places = handling.places != kNone ? handling.places : places_of_rows(x, marks);
     for (const Axis axis : graph::kAllAxes) {
       if (graph_.mesh().size(axis) > 1 && graph_.placement(x, axis) == Placement::sharded(1))
         rank = graph::rank_block(graph_);
@@ -92,6 +92,9 @@ QuantizedTensor CodeMaker::make(ValueId x, const quantize::QuantizedOperand& ope
       {{operand.along_rows}, made.row_codes, made.row_scales},
       {{columns ? *operand.along_columns : operand.along_rows}, made.column_codes, made.column_scales},
       made.greatest};
+  all.rows.stream = attrs.stream;
+  all.rows.places = places;
+  all.rows.rank = rank;
   // Matmuls read it only if it is part of the scales.
   const auto is_read = [](const ScaleRule& rule) { return rule.scale_type() == quantize::ScaleType::kE4M3; };
   if (rows && is_read(operand.along_rows)) {

@@ -29,6 +29,9 @@ void mark(graph::Graph& graph, const Marks& marks);
 struct Codes {
   ops::ScaledOperandAttrs attrs;
   graph::ValueId codes = graph::kNone, scales = graph::kNone, greatest = graph::kNone;
+  // Of stochastic rounding, along rows: its stream, the places of rows, and the per-rank constants if ranks cut columns.
+  int64_t stream = 0;
+  graph::ValueId places = graph::kNone, rank = graph::kNone;
 };
 enum class Direction : uint8_t { kRows, kColumns };
 
@@ -42,6 +45,7 @@ struct QuantizedTensor {
 // Rounding of an operand beyond its rules.
 struct Handling {
   bool transforms_columns = false, stochastic = false;
+  graph::ValueId places = graph::kNone;  // of rows, for stochastic rounding; kNone: rows are tokens
   // From which a delayed rule takes the scale, and whether the tensor's own greatest magnitude is to be found.
   graph::ValueId history = graph::kNone;
   bool finds_greatest = false;
@@ -63,11 +67,12 @@ class CodeMaker {
   // The greatest of what ranks have found, [1, 1] for each: values alike travel together.
   std::vector<graph::ValueId> greatest_of_ranks(std::vector<graph::ValueId> found);
 
+  // Each row's sample and place in it, placed as rows of x are.
+  graph::ValueId places_of_rows(graph::ValueId x, const Marks& marks);
+
  private:
   // Codes and scales of experts are cut between experts, as the weights.
   void distribute(graph::ValueId id, const std::vector<graph::Axis>& axes);
-  // Each row's sample and place in it, placed as rows of x are.
-  graph::ValueId places_of_rows(graph::ValueId x, const Marks& marks);
   // How many ranks have a part of a greatest magnitude of x. `own_dim`: the dimension that is the result's rows.
   int64_t parts_of(graph::ValueId x, const std::optional<quantize::ScaleRule>& rule, int own_dim) const;
   // The greatest magnitudes that the rules need along rows and along columns, of all ranks.

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
+#include <type_traits>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -16,6 +16,7 @@
 #include "ops/scaled_experts/scaled_experts.h"
 #include "optim/delayed_scale/delayed_scale.h"
 #include "program/codes.h"
+#include "program/expert_places.h"
 #include "program/passes.h"
 
 namespace strata::program {
@@ -25,7 +26,6 @@ using graph::Axis;
 using graph::Graph;
 using graph::kNone;
 using graph::Node;
-using graph::ParameterRole;
 using graph::Phase;
 using graph::Placement;
 using graph::Role;
@@ -33,19 +33,15 @@ using graph::Value;
 using graph::ValueId;
 using quantize::ScaleRule;
 
-bool is_of_experts(ParameterRole role) {
-  return role == ParameterRole::kExpertIn || role == ParameterRole::kExpertOut;
-}
-
-// A recipe as experts take it, with the rules of groups of pairs along columns; nullopt: they stay in the type of
-// activations. Ranks and passes have parts of the pairs only, so activations with one scale a tensor have one a row
-// instead, as torchao's grouped matmuls (torchao 0.18, prototype/moe_training, FP8_ROWWISE); and nvfp4, whose scales,
-// random bits and transform are of whole tensors, has no grouped form.
-std::optional<quantize::Recipe> recipe_of_experts(quantize::Recipe recipe) {
-  if (recipe.input.along_rows.scale_type() == quantize::ScaleType::kE4M3) return std::nullopt;
+// A recipe as experts take it, with the rules of groups of pairs along columns. Ranks and passes have parts of the pairs
+// only, so activations with one scale a tensor have one a row instead, as torchao's grouped matmuls (torchao 0.18,
+// prototype/moe_training, FP8_ROWWISE); with nvfp4 besides those of blocks.
+quantize::Recipe recipe_of_experts(quantize::Recipe recipe) {
   for (quantize::QuantizedOperand* const operand : {&recipe.input, &recipe.gradient}) {
     ScaleRule& rule = operand->along_rows;
-    if (rule.needs() == ScaleRule::Needs::kTensor) rule = ScaleRule::row(rule.format());
+    if (rule.needs() == ScaleRule::Needs::kTensor)
+      rule = rule.format() == quantize::Format::kE2M1 ? ScaleRule::nvfp4_by_row()
+                                                      : ScaleRule::row(rule.format());
     operand->along_columns = rule;
   }
   return recipe;
@@ -59,10 +55,10 @@ class PrecisionPass {
         recipe_(precision.recipe),
         of_experts_(recipe_of_experts(precision.recipe)),
         words_(words),
-        codes_(graph, precision.recipe.name, sequence_length, words) {
+        codes_(graph, precision.recipe.name, sequence_length, words),
+        expert_places_(graph, codes_, sequence_length, words) {
     for (size_t i = 0; i < graph.parameters().size(); ++i) {
       const graph::Parameter& parameter = graph.parameters()[i];
-      if (is_of_experts(parameter.role) && !of_experts_) continue;
       // Recipes leave all but the matmuls of attention and feed-forward blocks in the type of activations (DeepSeek-V3,
       // section 3.3.1; Transformer Engine).
       if (!models::takes_recipe(parameter.role) ||
@@ -170,6 +166,7 @@ class PrecisionPass {
   void find_readers(const Node& node) {
     for (const ValueId input : node.inputs)
       if (input != kNone) ++expert_readers_[input].all;
+    expert_places_.note(node);
     find_experts<ops::ExpertsIn, ops::ExpertsInGradInput, ops::ExpertsInGradWeight>(node);
     find_experts<ops::ExpertsOut, ops::ExpertsOutGradInput, ops::ExpertsOutGradWeight>(node);
     if (node.op == &ops::Linear::def && takes(graph::inputs_of<ops::Linear>(node).weight)) {
@@ -193,19 +190,19 @@ class PrecisionPass {
       if (shares_rows(operand)) readers_[rows].rows = true;
     };
     if (node.op == &Product::def && takes(graph::inputs_of<Product>(node).weight)) {
-      reads(graph::inputs_of<Product>(node).x, of_experts_->input);
+      reads(graph::inputs_of<Product>(node).x, of_experts_.input);
     } else if (node.op == &GradInput::def && takes(graph::inputs_of<GradInput>(node).weight)) {
-      reads(graph::inputs_of<GradInput>(node).dy, of_experts_->gradient);
+      reads(graph::inputs_of<GradInput>(node).dy, of_experts_.gradient);
     } else if (node.op == &GradWeight::def && takes_gradient(node)) {
-      reads(graph::inputs_of<GradWeight>(node).dy, of_experts_->gradient);
-      reads(graph::inputs_of<GradWeight>(node).x, of_experts_->input);
+      reads(graph::inputs_of<GradWeight>(node).dy, of_experts_.gradient);
+      reads(graph::inputs_of<GradWeight>(node).x, of_experts_.input);
     }
   }
 
   // The operand of other matmuls that has the same codes along rows; nullptr: none.
   const quantize::QuantizedOperand* shares_rows(const quantize::QuantizedOperand& of_experts) const {
     const quantize::QuantizedOperand& other =
-        &of_experts == &of_experts_->input ? recipe_.input : recipe_.gradient;
+        &of_experts == &of_experts_.input ? recipe_.input : recipe_.gradient;
     return other.along_rows == of_experts.along_rows ? &other : nullptr;
   }
 
@@ -222,10 +219,15 @@ class PrecisionPass {
   template <typename Product, typename GradInput, typename GradWeight, typename ScaledProduct,
             typename ScaledGradInput, typename ScaledGradWeight>
   bool replace_experts(const Node& node) {
+    // The gradients of what experts return have a row a token.
+    constexpr bool kGradientsByPair = std::is_same_v<Product, ops::ExpertsIn>;
+    const auto rows_of = [&](const auto& in) {
+      return ExpertRows{node.attrs.as<ops::ExpertsAttrs>(), in.ids, in.offsets, kGradientsByPair};
+    };
     if (node.op == &Product::def) {
       const auto in = graph::inputs_of<Product>(node);
       if (!takes(in.weight)) return false;
-      const Codes x = expert_rows(in.x, of_experts_->input),
+      const Codes x = expert_rows(in.x, of_experts_.input),
                   weight = weight_codes(in.weight, Direction::kRows);
       graph::add_into<ScaledProduct>(graph_,
                                      {.x = x.codes,
@@ -233,14 +235,16 @@ class PrecisionPass {
                                       .ids = in.ids,
                                       .weight = weight.codes,
                                       .weight_scales = weight.scales,
-                                      .offsets = in.offsets},
+                                      .offsets = in.offsets,
+                                      .x_greatest = x.greatest,
+                                      .weight_greatest = weight.greatest},
                                      {.y = node.outputs.front()}, expert_attrs_of(x, weight, node));
       return true;
     }
     if (node.op == &GradInput::def) {
       const auto in = graph::inputs_of<GradInput>(node);
       if (!takes(in.weight)) return false;
-      const Codes dy = expert_rows(in.dy, of_experts_->gradient),
+      const Codes dy = expert_gradient(in.dy, rows_of(in)),
                   weight = weight_codes(in.weight, Direction::kColumns);
       graph::add_into<ScaledGradInput>(graph_,
                                        {.dy = dy.codes,
@@ -248,29 +252,38 @@ class PrecisionPass {
                                         .ids = in.ids,
                                         .weight = weight.codes,
                                         .weight_scales = weight.scales,
-                                        .offsets = in.offsets},
+                                        .offsets = in.offsets,
+                                        .dy_greatest = dy.greatest,
+                                        .weight_greatest = weight.greatest},
                                        {.dx = node.outputs.front()}, expert_attrs_of(dy, weight, node));
       return true;
     }
     if (node.op != &GradWeight::def || !takes_gradient(node)) return false;
     const auto in = graph::inputs_of<GradWeight>(node);
-    const Codes dy = expert_rows(in.dy, of_experts_->gradient), x = expert_rows(in.x, of_experts_->input);
+    const Codes dy = expert_gradient(in.dy, rows_of(in)), x = expert_rows(in.x, of_experts_.input);
     ops::ScaledExpertsAttrs attrs = expert_attrs_of(dy, x, node);
-    attrs.first_along_pairs = of_experts_->gradient.along_columns;
-    attrs.second_along_pairs = of_experts_->input.along_columns;
+    attrs.first_along_pairs = of_experts_.gradient.along_columns;
+    attrs.second_along_pairs = of_experts_.input.along_columns;
+    attrs.pair_rounding = {.transforms_columns = recipe_.transforms_weight_gradient,
+                           .stochastic = dy.places != kNone,
+                           .stream = dy.stream};
     graph::add_into<ScaledGradWeight>(graph_,
                                       {.dy = dy.codes,
                                        .dy_scales = dy.scales,
                                        .x = x.codes,
                                        .x_scales = x.scales,
                                        .ids = in.ids,
-                                       .offsets = in.offsets},
+                                       .offsets = in.offsets,
+                                       .dy_greatest = dy.greatest,
+                                       .x_greatest = x.greatest,
+                                       .places = dy.places,
+                                       .rank = dy.rank},
                                       {.dw = node.outputs.front()}, attrs);
     return true;
   }
 
   ops::ScaledExpertsAttrs expert_attrs_of(const Codes& first, const Codes& second, const Node& node) const {
-    return {node.attrs.as<ops::ExpertsAttrs>(),      first.attrs, second.attrs, {}, {},
+    return {node.attrs.as<ops::ExpertsAttrs>(),      first.attrs, second.attrs, {}, {}, {},
             graph_.value(node.outputs.front()).dtype};
   }
 
@@ -280,6 +293,8 @@ class PrecisionPass {
     const ValueId rows = node.outputs.front();
     const ExpertReaders readers = expert_readers_[rows];
     if (readers.of_codes == 0 || readers.of_codes != readers.all) return false;
+    // A record has elements of whole bytes and one kind of scales.
+    if (readers.operand->along_rows.format() == quantize::Format::kE2M1) return false;
     const auto in = graph::inputs_of<ops::DispatchRows>(node);
     Codes codes = expert_rows(in.x, *readers.operand);
     const auto arrived =
@@ -292,15 +307,25 @@ class PrecisionPass {
   }
 
   // The codes of rows of experts, one a token or a pair, or of the rows that are sent to them.
-  Codes expert_rows(ValueId x, const quantize::QuantizedOperand& operand) {
+  Codes expert_gradient(ValueId dy, const ExpertRows& rows) {
+    if (!recipe_.rounds_gradients_stochastically || made_of_experts_.contains(dy))
+      return expert_rows(dy, of_experts_.gradient);
+    return expert_rows(dy, of_experts_.gradient,
+                       {.stochastic = true, .places = expert_places_.of(rows, marks_of_rows())});
+  }
+  // What input gradients read too is made before the weight gradients.
+  Marks marks_of_rows() const {
+    Marks marks = now_;
+    if (marks.phase == Phase::kWeightGrad) marks.phase = Phase::kInputGrad;
+    return marks;
+  }
+  Codes expert_rows(ValueId x, const quantize::QuantizedOperand& operand, const Handling& handling = {}) {
     if (const auto found = made_of_experts_.find(x); found != made_of_experts_.end()) return found->second;
     if (const quantize::QuantizedOperand* const other = shares_rows(operand)) {
       readers_[x].rows = true;
       return activation(x, *other, Direction::kRows, kNone);
     }
-    Marks marks = now_;
-    if (marks.phase == Phase::kWeightGrad) marks.phase = Phase::kInputGrad;
-    const Codes codes = quantized(x, {operand.along_rows}, true, false, marks, {}).rows;
+    const Codes codes = quantized(x, {operand.along_rows}, true, false, marks_of_rows(), handling).rows;
     return made_of_experts_.emplace(x, codes).first->second;
   }
 
@@ -503,9 +528,10 @@ class PrecisionPass {
   Graph& graph_;
   const Precision& precision_;
   const quantize::Recipe& recipe_;
-  const std::optional<quantize::Recipe> of_experts_;
+  const quantize::Recipe of_experts_;
   const Words& words_;
   CodeMaker codes_;
+  ExpertPlaces expert_places_;
   Marks now_;
   std::unordered_map<ValueId, size_t> taken_, gradient_of_;
   std::unordered_map<ValueId, Readers> readers_;

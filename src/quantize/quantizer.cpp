@@ -73,9 +73,7 @@ void load_tile(const Source& source, Place place, Place next, const tiles::Great
 
 // The greatest magnitudes that a result needs of a tile before it rounds it.
 Extents extents_of(const Treatment& treatment, Along along) {
-  if (treatment.rule.needs() == ScaleRule::Needs::kTensor && treatment.rule.block().columns == kWhole)
-    return {};
-  if (treatment.rule.needs() == ScaleRule::Needs::kRows) return {};
+  if (treatment.rule.block().columns == kWhole) return {};
   const int64_t extent = treatment.rule.block().columns;
   return along == Along::kRows ? Extents{.across = extent} : Extents{.down = extent};
 }
@@ -178,7 +176,11 @@ class Result {
     const int64_t blocks = (columns + block.columns - 1) / block.columns;
     if (block.rows == 1) {
       const int64_t count = given ? rows : (rows - 1) * along + (blocks - 1) * across + 1;
-      rule_.scales_of(greatest, count, tensor_greatest(), workspace.stored, workspace.factors);
+      if (rule_.is_nvfp4_by_row()) {
+        find_factors_of_rows(greatest, row, {rows, blocks}, {along, across}, workspace);
+      } else {
+        rule_.scales_of(greatest, count, tensor_greatest(), workspace.stored, workspace.factors);
+      }
       for (int64_t i = 0; i < rows; ++i) {
         for (int64_t j = 0; j < blocks; ++j)
           store_scale(row + i, column / block.columns + j, workspace.stored[i * along + j * across]);
@@ -200,6 +202,20 @@ class Result {
       }
     }
     return finite;
+  }
+
+  // The factors of `count` rows and blocks if rows have scales too; `step`: from one row, and from one block, to the
+  // next in the arrays.
+  void find_factors_of_rows(const float* greatest, int64_t row, Place count, Place step,
+                            Workspace& workspace) const {
+    const bool down = along_ == Along::kColumns;
+    float of_blocks[kTile];  // the row's greatest magnitude, for each of its blocks
+    for (int64_t i = 0; i < (down ? count.column : count.row); ++i) {
+      const int64_t at = i * (down ? step.column : step.row);
+      if (!down) std::fill_n(of_blocks, count.column, greatest_[row + i]);
+      rule_.scales_of_rows(greatest + at, down ? greatest_ + row : of_blocks, down ? count.row : count.column,
+                           workspace.stored + at, workspace.factors + at);
+    }
   }
 
   // Tiles share the scales of blocks that are larger than they are, and all find the same: the first one stores it.
@@ -285,9 +301,10 @@ void quantize(const Source& source, const std::optional<Request>& along_rows,
 void dequantize(const ScaleRule& rule, int64_t rows, int64_t columns, const void* codes, const void* scales,
                 const float* greatest, float* out, int64_t stride) {
   const QuantizedLayout layout = layout_of(rule, rows, columns);
-  STRATA_CHECK(rule.scale_type() != ScaleType::kE4M3 || greatest != nullptr,
+  STRATA_CHECK(rule.scale_type() != ScaleType::kE4M3 || greatest != nullptr || layout.greatest == 0,
                "nvfp4 needs the tensor's greatest magnitude");
-  const float of_tensor = rule.scale_type() == ScaleType::kE4M3 ? *greatest : 0;
+  const bool by_row = rule.is_nvfp4_by_row();
+  const float of_tensor = rule.scale_type() == ScaleType::kE4M3 && !by_row ? *greatest : 0;
   const int64_t width = std::min(rule.block().columns, columns);
   const auto decode_row = [&](int64_t row) {
     float* const to = out + row * stride;
@@ -300,7 +317,7 @@ void dequantize(const ScaleRule& rule, int64_t rows, int64_t columns, const void
       } else {
         stored = static_cast<const uint8_t*>(scales)[at];
       }
-      const float scale = rule.value_of(stored, of_tensor);
+      const float scale = rule.value_of(stored, by_row ? greatest[row] : of_tensor);
       for (int64_t i = begin; i < std::min(begin + width, columns); ++i) to[i] *= scale;
     }
   };

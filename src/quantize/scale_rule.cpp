@@ -88,13 +88,19 @@ ScaleRule ScaleRule::nvfp4_row() {
 ScaleRule ScaleRule::nvfp4_square() {
   return {Kind::kNvfp4, Format::kE2M1, {kNvfp4Extent, kNvfp4Extent}, ScaleType::kE4M3};
 }
+ScaleRule ScaleRule::nvfp4_by_row() {
+  ScaleRule rule = nvfp4_row();
+  rule.by_row_ = true;
+  return rule;
+}
 
 ScaleRule::Needs ScaleRule::needs() const {
   switch (kind_) {
     case Kind::kTensor:
     case Kind::kDelayed:
-    case Kind::kNvfp4:
       return Needs::kTensor;
+    case Kind::kNvfp4:
+      return by_row_ ? Needs::kRows : Needs::kTensor;
     case Kind::kRow:
       return Needs::kRows;
     case Kind::kBlock:
@@ -178,6 +184,27 @@ void ScaleRule::scales_of(const float* greatest, int64_t n, float tensor_greates
   }
 }
 
+void ScaleRule::scales_of_rows(const float* greatest, const float* row_greatest, int64_t n, uint32_t* stored,
+                               float* applied) const {
+  STRATA_CHECK(by_row_, "{} has no scales of rows", str());
+  const float largest = largest_of(format_);
+  constexpr int64_t kRun = 256;
+  uint8_t codes[kRun];
+  for (int64_t begin = 0; begin < n; begin += kRun) {
+    const int64_t count = std::min(kRun, n - begin);
+    float* const to = applied + begin;
+    for (int64_t i = 0; i < count; ++i) {
+      const float of_row = nvfp4_tensor_scale(row_greatest[begin + i]);
+      to[i] = at_least(greatest[begin + i] / largest / of_row, kLeastNvfp4Block);
+    }
+    encode(Format::kE4M3, to, count, codes);
+    for (int64_t i = 0; i < count; ++i) {
+      stored[begin + i] = codes[i];
+      to[i] = 1 / nvfp4_tensor_scale(row_greatest[begin + i]) / decode(Format::kE4M3, codes[i]);
+    }
+  }
+}
+
 ScaleRule::Scale ScaleRule::scale_of(float greatest, float tensor_greatest) const {
   Scale scale{};
   scales_of(&greatest, 1, tensor_greatest, &scale.stored, &scale.applied);
@@ -203,6 +230,7 @@ std::string ScaleRule::str() const {
   std::string text = fmt::format("{} {}x{} {}", spec_of(format_).name, extent(block_.rows),
                                  extent(block_.columns), kKinds[static_cast<size_t>(kind_)]);
   if (power_of_two_ == PowerOfTwo::kYes) text += " 2^n";
+  if (by_row_) text += " by row";
   if (kind_ == Kind::kMx && mode_ != MxScale::kRoundUp)
     text += fmt::format(" {}", kModes[static_cast<size_t>(mode_)]);
   return text;

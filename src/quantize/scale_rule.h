@@ -14,7 +14,8 @@
 //
 // delayed takes a from earlier steps (delayed.h), so values beyond it saturate; without any, a = 0, m is 1.
 // nvfp4's t = max(A / (448 · 6), 2^-121) with the tensor's greatest magnitude A: below that torchao's reciprocals
-// overflow (and a tensor of zeros becomes NaN); here such tensors lose precision instead.
+// overflow (and a tensor of zeros becomes NaN); here such tensors lose precision instead. nvfp4_by_row takes A of the
+// row, so that no scale depends on other rows.
 // mx in the mode kRoundUp leaves blocks unscaled whose scale would be 2^-127 (as Transformer Engine does); the other
 // modes divide those by 2^-126, as torchao does.
 #pragma once
@@ -67,6 +68,7 @@ class ScaleRule {
   static ScaleRule mx(Format format, MxScale mode = MxScale::kRoundUp);
   static ScaleRule nvfp4_row();     // 1 x 16
   static ScaleRule nvfp4_square();  // 16 x 16, for weights
+  static ScaleRule nvfp4_by_row();  // 1 x 16, with t of each row
 
   Format format() const { return format_; }
   BlockShape block() const { return block_; }
@@ -76,6 +78,8 @@ class ScaleRule {
   // each row. quantize() takes it as given, so that ranks can agree on it and history can provide it.
   enum class Needs : uint8_t { kNothing, kTensor, kRows };
   Needs needs() const;
+  // Blocks have scales, and each row has one in fp32 too.
+  bool is_nvfp4_by_row() const { return by_row_; }
   // It needs no value of this tensor, but those of its predecessors in earlier steps.
   bool is_delayed() const { return kind_ == Kind::kDelayed; }
 
@@ -87,11 +91,14 @@ class ScaleRule {
   // Every finite scale is a power of two.
   bool powers_of_two() const { return type_ == ScaleType::kE8M0 || power_of_two_ == PowerOfTwo::kYes; }
   bool divides() const { return kind_ == Kind::kBlock && power_of_two_ == PowerOfTwo::kNo; }
-  // `greatest`: of the block, NaN if it contains NaN. `tensor_greatest`: of the tensor, for nvfp4 only.
+  // `greatest`: of the block, NaN if it contains NaN. `tensor_greatest`: of the tensor (or row), for nvfp4 only.
   Scale scale_of(float greatest, float tensor_greatest = 0) const;
   // The same of n blocks.
   void scales_of(const float* greatest, int64_t n, float tensor_greatest, uint32_t* stored,
                  float* applied) const;
+  // nvfp4_by_row: of n blocks, each of a row with its own greatest magnitude.
+  void scales_of_rows(const float* greatest, const float* row_greatest, int64_t n, uint32_t* stored,
+                      float* applied) const;
   // No value of a block with a finite greatest magnitude is scaled to more than what rounds to the largest.
   bool fits() const { return kind_ == Kind::kBlock || (kind_ == Kind::kMx && mode_ == MxScale::kRoundUp); }
 
@@ -115,6 +122,7 @@ class ScaleRule {
   ScaleType type_;
   PowerOfTwo power_of_two_ = PowerOfTwo::kNo;
   MxScale mode_ = MxScale::kRoundUp;
+  bool by_row_ = false;  // nvfp4
 };
 
 // nvfp4's scale of the tensor, to be written into files.

@@ -280,14 +280,30 @@ TEST(PrecisionLoss, OfExpertsIsThatOfAPlainComputation) {
   EXPECT_TRUE(has_fewer);
 }
 
-// Its scales are of whole tensors, with and without the other parts of the recipe.
-TEST(PrecisionLoss, Nvfp4LeavesExperts) {
-  quantize::Recipe recipe = *quantize::find_recipe("nvfp4");
-  recipe.rounds_gradients_stochastically = recipe.transforms_weight_gradient = false;
-  Model model(recipe, "moe-30m-a10m");
-  const auto products = measure_precision(model.executor(), 0);
-  EXPECT_EQ(products.size(), 2U * 2 * 3) << "of each of 2 blocks: qkv, attention's output";
-  for (const ProductLoss& loss : products) EXPECT_FALSE(loss.op.starts_with("scaled_experts")) << loss.op;
+// With and without the parts of the recipe beyond scales.
+TEST(PrecisionLoss, Nvfp4TakesExperts) {
+  for (const bool plain : {false, true}) {
+    quantize::Recipe recipe = *quantize::find_recipe("nvfp4");
+    if (plain) recipe.rounds_gradients_stochastically = recipe.transforms_weight_gradient = false;
+    Model model(recipe, "moe-30m-a10m");
+    const auto products = measure_precision(model.executor(), 0);
+    EXPECT_EQ(products.size(), 2U * 4 * 3) << "of each of 2 blocks: qkv, attention's output, in and out";
+    int64_t of_experts = 0;
+    std::map<ProductRole, double> least;
+    for (const ProductLoss& loss : products) {
+      if (!loss.op.starts_with("scaled_experts")) continue;
+      ++of_experts;
+      EXPECT_EQ(loss.operands[0].rule, "e2m1 1x16 nvfp4 by row");
+      EXPECT_EQ(loss.gate_db, 10);
+      const auto [slot, is_new] = least.try_emplace(loss.role, loss.snr_db);
+      slot->second = std::min(slot->second, loss.snr_db);
+      EXPECT_TRUE(loss.fits()) << loss.op << " " << loss.weight << " " << loss.snr_db;
+    }
+    EXPECT_EQ(of_experts, 2 * 2 * 3);
+    for (const auto& [role, db] : least)
+      RecordProperty(fmt::format("{}least_{}_db", plain ? "plain_" : "", static_cast<int>(role)),
+                     fmt::format("{:.1f}", db));
+  }
 }
 
 TEST(PrecisionLoss, IsWithinTheGatesOfEveryRecipe) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -50,13 +51,15 @@ inline double distance(const Tensor& found, const Tensor& wanted) {
   return std::sqrt(all > 0 ? apart / all : apart);
 }
 
-// Of all gradients.
-inline double greatest_distance(const MeshRanks& found, const MeshRanks& wanted) {
+// Of all gradients, or of those whose names `takes` accepts.
+inline double greatest_distance(
+    const MeshRanks& found, const MeshRanks& wanted,
+    const std::function<bool(const std::string&)>& takes = [](const std::string&) { return true; }) {
   double most = 0;
   const graph::Graph& graph = wanted.set().programs[0].graph;
   for (const graph::Parameter& parameter : graph.parameters()) {
     const std::string& name = graph.value(parameter.gradient).name;
-    most = std::max(most, distance(found.whole(name), wanted.whole(name)));
+    if (takes(name)) most = std::max(most, distance(found.whole(name), wanted.whole(name)));
   }
   return most;
 }

@@ -83,5 +83,41 @@ TEST(QuantizerGolden, CodesAndScalesAreEqualByteForByte) {
   EXPECT_EQ(seen.size(), all.size());
 }
 
+// nvfp4 as experts take it, rounded by the places of rows.
+TEST(QuantizerGolden, RowsOfNvfp4WithAScaleEachAreEqualByteForByte) {
+  const auto file = golden("experts.json");
+  const auto rows = file["rows"].get<int64_t>(), columns = file["columns"].get<int64_t>();
+  const StochasticBits bits{{file["seed"].get<uint64_t>(), file["stream"].get<uint32_t>()}};
+  const std::vector<float> floats = golden_matrix(bits.key, rows, columns, false);
+  const std::vector<BF16> halves(floats.begin(), floats.end());
+  std::vector<int32_t> places;
+  for (int32_t row = 0; row < rows; ++row) {
+    places.push_back(7 + row / 60);
+    places.push_back(row % 60);
+  }
+  EXPECT_EQ(file["quantizers"].size(), 16u);
+  for (const auto& entry : file["quantizers"]) {
+    const Along along = entry["along"] == "rows" ? Along::kRows : Along::kColumns;
+    const auto how = entry["treatment"].get<std::string>();
+    Source source = source_of(floats, rows, columns);
+    if (entry["dtype"] == "bf16") source.data = halves.data(), source.dtype = DType::kBF16;
+    source.places = places.data();
+    Treatment treatment{ScaleRule::nvfp4_by_row()};
+    if (how.ends_with("stochastic")) treatment.stochastic = bits;
+    if (how.starts_with("hadamard")) treatment.hadamard = HadamardSigns{file["signs"].get<uint16_t>()};
+    fixtures::on_every_target([&](int64_t) {
+      const Result result = quantized(source, treatment, along);
+      const auto digest_of = [](const auto& all) {
+        return digest(all.data(), std::ssize(all) * static_cast<int64_t>(sizeof all[0]));
+      };
+      std::vector<float> of_rows;
+      for (const float greatest : result.greatest) of_rows.push_back(nvfp4_tensor_scale(greatest));
+      EXPECT_EQ(digest_of(result.codes), entry["codes"].get<std::string>()) << entry.dump();
+      EXPECT_EQ(digest_of(result.scales), entry["scales"].get<std::string>()) << entry.dump();
+      EXPECT_EQ(digest_of(of_rows), entry["of_rows"].get<std::string>()) << entry.dump();
+    });
+  }
+}
+
 }  // namespace
 }  // namespace strata::quantize

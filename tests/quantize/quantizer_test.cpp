@@ -31,7 +31,8 @@ const std::vector<ScaleRule>& all_rules() {
                                              ScaleRule::mx(Format::kE2M1, MxScale::kEven),
                                              ScaleRule::mx(Format::kE3M2, MxScale::kFloor),
                                              ScaleRule::nvfp4_row(),
-                                             ScaleRule::nvfp4_square()};
+                                             ScaleRule::nvfp4_square(),
+                                             ScaleRule::nvfp4_by_row()};
   return kRules;
 }
 
@@ -62,8 +63,12 @@ uint32_t scale_at(const Result& result, int64_t row, int64_t column) {
 void expect_by_definition(const Result& result, const std::vector<float>& x, int64_t rows, int64_t columns,
                           const ScaleRule& rule) {
   const int64_t height = std::min(rule.block().rows, rows), width = std::min(rule.block().columns, columns);
-  float of_tensor = 0;
-  for (const float value : x) of_tensor = std::max(of_tensor, std::abs(value));
+  const auto greatest_of = [&](int64_t begin, int64_t end) {
+    float most = 0;
+    for (int64_t i = begin; i < end; ++i) most = std::max(most, std::abs(x[static_cast<size_t>(i)]));
+    return most;
+  };
+  const float of_tensor = greatest_of(0, rows * columns);
   for (int64_t top = 0; top < rows; top += height) {
     for (int64_t left = 0; left < columns; left += width) {
       float greatest = 0;
@@ -71,7 +76,8 @@ void expect_by_definition(const Result& result, const std::vector<float>& x, int
         for (int64_t j = left; j < std::min(left + width, columns); ++j)
           greatest = std::max(greatest, std::abs(x[static_cast<size_t>(i * columns + j)]));
       }
-      const ScaleRule::Scale scale = rule.scale_of(greatest, of_tensor);
+      const ScaleRule::Scale scale = rule.scale_of(
+          greatest, rule.is_nvfp4_by_row() ? greatest_of(top * columns, (top + 1) * columns) : of_tensor);
       ASSERT_EQ(scale_at(result, top / height, left / width), scale.stored) << rows << 'x' << columns;
       for (int64_t i = top; i < std::min(top + height, rows); ++i) {
         for (int64_t j = left; j < std::min(left + width, columns); ++j) {
@@ -260,7 +266,7 @@ TEST(Quantizer, NanStaysInItsBlock) {
   std::vector<float> x = cpu::values(kRows * kColumns, 5, 3.0f);
   x[kRow * kColumns + kColumn] = std::nanf("");
   for (const ScaleRule& rule : all_rules()) {
-    const auto [height, width] = rule.block();
+    const int64_t height = rule.block().rows, width = rule.is_nvfp4_by_row() ? kWhole : rule.block().columns;
     const bool whole = rule.needs() == ScaleRule::Needs::kTensor;
     const std::vector<float> back =
         dequantized(rule, quantized(source_of(x, kRows, kColumns), {rule}, Along::kRows));
@@ -324,8 +330,9 @@ TEST(Quantizer, ShardsOfATensorHaveTheCodesOfTheWhole) {
   second.rows = kRows - kSplit;
   second.data = x.data() + kSplit * kColumns;
   second.first = kSplit * kColumns;
-  for (const ScaleRule& rule : {ScaleRule::tensor(Format::kE4M3), ScaleRule::row(Format::kE4M3),
-                                ScaleRule::block_row(Format::kE4M3), ScaleRule::nvfp4_row()}) {
+  for (const ScaleRule& rule :
+       {ScaleRule::tensor(Format::kE4M3), ScaleRule::row(Format::kE4M3), ScaleRule::block_row(Format::kE4M3),
+        ScaleRule::nvfp4_row(), ScaleRule::nvfp4_by_row()}) {
     const Treatment treatment{rule, StochasticBits{kKey, 8}};
     const Result wanted = quantized(whole, treatment, Along::kRows);
     std::vector<uint8_t> codes;
@@ -393,6 +400,7 @@ TEST(Quantizer, LayoutsAreThoseOfTheFormats) {
   EXPECT_EQ(sizes(ScaleRule::mx(Format::kE4M3)), (Sizes{60200, 200, 10, 2000, 0}));
   EXPECT_EQ(sizes(ScaleRule::nvfp4_row()), (Sizes{200 * 151, 200, 19, 3800, 1}));
   EXPECT_EQ(sizes(ScaleRule::nvfp4_square()), (Sizes{200 * 151, 13, 19, 247, 1}));
+  EXPECT_EQ(sizes(ScaleRule::nvfp4_by_row()), (Sizes{200 * 151, 200, 19, 3800, 200}));
   EXPECT_EQ(layout_of(ScaleRule::tensor(Format::kE4M3), 0, 5).scale_bytes(), 0);
 }
 

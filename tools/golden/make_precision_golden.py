@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes tests/data/quantize/{formats,quantizer,delayed,matmuls}.json: low-precision formats, quantizers and matmuls as others
+"""Writes tests/data/quantize/{formats,quantizer,delayed,matmuls,experts}.json: low-precision formats, quantizers and matmuls as others
 compute them.
 
   formats.json     the value of every code, and digests (XXH3-64) of the codes of 2^20 chosen and of all 2^32 floats, by
@@ -10,11 +10,12 @@ compute them.
                    transform and stochastic rounding: NumPy, written from papers and documentation with ml_dtypes' casts
   delayed.json     the scales of delayed scaling and digests of codes over many steps (precision_delayed.py)
   matmuls.json     sums of matmuls of quantized operands, in fp64 by NumPy alone
+  experts.json     nvfp4 for experts: codes and scales of rows with a scale each, and the six matmuls (precision_experts.py)
 
 Run in a virtual environment; the files are committed:
 
   python3 -m venv build/precision && build/precision/bin/pip install ml_dtypes==0.6.0 torch==2.11.0 torchao==0.18.0 xxhash numpy
-  build/precision/bin/python tools/golden/make_precision_golden.py [formats|quantizer|delayed|matmuls]      (formats: 15 minutes)
+  build/precision/bin/python tools/golden/make_precision_golden.py [formats|quantizer|delayed|matmuls|experts]      (formats: 15 minutes)
 """
 
 import json
@@ -64,7 +65,7 @@ def make_formats():
 
 def main():
     OUT.mkdir(parents=True, exist_ok=True)
-    what = sys.argv[1:] or ["formats", "quantizer", "delayed", "matmuls"]
+    what = sys.argv[1:] or ["formats", "quantizer", "delayed", "matmuls", "experts"]
     if "formats" in what:
         (OUT / "formats.json").write_text(json.dumps(make_formats(), indent=0) + "\n")
     if "quantizer" in what:
@@ -79,6 +80,10 @@ def main():
         from precision_matmuls import make_matmuls
 
         (OUT / "matmuls.json").write_text(json.dumps(make_matmuls(), indent=0) + "\n")
+    if "experts" in what:
+        from precision_experts import make_experts
+
+        (OUT / "experts.json").write_text(json.dumps(make_experts(digest)) + "\n")
 
 
 if __name__ == "__main__":

@@ -36,3 +36,15 @@ def nvfp4(x, rows, words=None):
     if words is None:
         return formats.encode("e2m1", scaled), codes
     return formats.encode_stochastic("e2m1", scaled, words), codes
+
+
+def hadamard(x, of_signs):
+    """Every 16 whole elements of a row: signs by the bits of `of_signs`, four rounds of sums and differences in fp32, a quarter."""
+    whole = x.shape[1] // 16 * 16
+    signs = np.array([-1 if of_signs >> i & 1 else 1 for i in range(16)], np.float32)
+    y = x[:, :whole].reshape(x.shape[0], -1, 16) * signs
+    for apart in (8, 4, 2, 1):
+        y = y.reshape(*y.shape[:2], 16 // (2 * apart), 2, apart)
+        y = np.stack([y[..., 0, :] + y[..., 1, :], y[..., 0, :] - y[..., 1, :]], axis=-2).reshape(x.shape[0], -1, 16)
+    y = y * np.float32(0.25)
+    return np.concatenate([y.reshape(x.shape[0], whole), x[:, whole:]], axis=1)

@@ -12,7 +12,7 @@ from torchao.prototype.mx_formats.mx_tensor import DTYPE_FP6_E2M3, DTYPE_FP6_E3M
 from torchao.prototype.mx_formats.nvfp4_tensor import nvfp4_quantize, per_tensor_amax_to_scale
 
 import precision_formats as formats
-from precision_blocks import block, nvfp4
+from precision_blocks import block, hadamard, nvfp4
 
 ROWS, COLUMNS = 150, 290
 SEED, STREAM, STEP, FIRST, SIGNS = 0x0123456789ABCDEF, 3, 9, 12345, 0xB38D
@@ -88,18 +88,6 @@ def nvfp4_torchao(x, dtype):
     return codes[:, :columns], scales.view(torch.uint8).numpy()
 
 
-def hadamard(x):
-    """Every 16 whole elements of a row: signs, four rounds of sums and differences in fp32, a quarter."""
-    whole = x.shape[1] // 16 * 16
-    signs = np.array([-1 if SIGNS >> i & 1 else 1 for i in range(16)], np.float32)
-    y = x[:, :whole].reshape(x.shape[0], -1, 16) * signs
-    for apart in (8, 4, 2, 1):
-        y = y.reshape(*y.shape[:2], 16 // (2 * apart), 2, apart)
-        y = np.stack([y[..., 0, :] + y[..., 1, :], y[..., 0, :] - y[..., 1, :]], axis=-2).reshape(x.shape[0], -1, 16)
-    y = y * np.float32(0.25)
-    return np.concatenate([y.reshape(x.shape[0], whole), x[:, whole:]], axis=1)
-
-
 def cases():
     """Yields rule, name of the matrix, type of the source, and what computes codes and scales from rows and their elements'
     numbers."""
@@ -117,7 +105,7 @@ def cases():
         yield "nvfp4_row", "plain", dtype, lambda x, at, d=dtype: nvfp4_torchao(x, d)
         yield "nvfp4_square", "plain", dtype, lambda x, at: nvfp4(x, 16)
         yield "nvfp4_row stochastic", "plain", dtype, lambda x, at: nvfp4(x, 1, formats.random_words(SEED, STREAM, STEP, FIRST + at))
-        yield "nvfp4_row hadamard", "plain", dtype, lambda x, at: nvfp4(hadamard(x), 1)
+        yield "nvfp4_row hadamard", "plain", dtype, lambda x, at: nvfp4(hadamard(x, SIGNS), 1)
 
 
 def make_quantizers(digest):

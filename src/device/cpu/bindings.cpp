@@ -28,6 +28,7 @@
 #include "ops/linear/linear.h"
 #include "ops/loss/loss.h"
 #include "ops/norm/norm.h"
+#include "ops/pair_places/pair_places.h"
 #include "ops/predict/predict.h"
 #include "ops/qk_norm/qk_norm.h"
 #include "ops/quantize/quantize.h"
@@ -152,6 +153,7 @@ std::span<const Binding> cpu_bindings() {
         row<ops::ScatterRows>(Cpu{}),
         row<ops::Jitter>(Cpu{}),
         row<ops::SamplePlaces>(Cpu{}),
+        row<ops::PairPlaces>(Cpu{}),
         row<ops::Cast>(Cpu{}),
         row<ops::Route>(Cpu{}),
         row<ops::RouteGrad>(Cpu{}),

@@ -30,6 +30,7 @@
 #include "ops/linear/linear.h"
 #include "ops/loss/loss.h"
 #include "ops/norm/norm.h"
+#include "ops/pair_places/pair_places.h"
 #include "ops/predict/predict.h"
 #include "ops/qk_norm/qk_norm.h"
 #include "ops/quantize/quantize.h"
@@ -261,6 +262,7 @@ std::span<const Binding> described_bindings() {
         described<ops::ScatterRows>(no_scratch),
         described<ops::Jitter>(no_scratch),
         described<ops::SamplePlaces>(no_scratch),
+        described<ops::PairPlaces>(no_scratch),
         described<ops::Cast>(no_scratch),
         described<ops::Route>(no_scratch),
         described<ops::RouteGrad>(no_scratch),

@@ -1,6 +1,7 @@
 #include "kernels/cpu/scaled_experts.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "base/error.h"
 #include "base/parallel.h"
@@ -57,6 +58,9 @@ CodedOperand b_of(const ScaledExpertsSpec& s) {
 void check(const ScaledExpertsSpec& s) {
   detail::check_experts(s.experts);
   const bool grads_weight = detail::is_weight_grad(s.experts.role);
+  STRATA_CHECK(
+      (!s.hadamard && !s.stochastic) || (s.a_along_pairs && s.b_along_pairs),
+      "[scaled_experts] only groups of pairs that are quantised again pass a transform or random bits");
   STRATA_CHECK(!s.b_along_columns || (!grads_weight && !is_forward(s.experts.role)),
                "[scaled_experts] only input gradients read a weight along columns");
   for (const auto& [rule, along] : {std::pair{s.a, s.a_along_pairs}, {s.b, s.b_along_pairs}}) {
@@ -130,20 +134,29 @@ void multiply_rows(const ScaledExpertsPlan& plan, const ExpertsRun& run, const D
   } while (deep < depth);
 }
 
+// How an operand's groups are treated before they are rounded.
+struct GroupTreatment {
+  const std::optional<ScaleRule>& along;
+  std::optional<quantize::HadamardSigns> hadamard;
+  std::optional<quantize::StochasticBits> stochastic;
+  const RowPlaces& places;
+};
+
 // An operand of a weight gradient, [pairs, columns] by the rows of `lines`, in groups of pairs.
 class GroupedOperand {
  public:
   GroupedOperand(const CodedOperand& coded, const ScaledMatrix& matrix, const int32_t* lines,
-                 const std::optional<ScaleRule>& along, const detail::RegroupedPlan& groups,
-                 std::byte* scratch, void* scales)
+                 const GroupTreatment& treatment, const detail::RegroupedPlan& groups, std::byte* scratch,
+                 void* scales)
       : source_(coded, matrix, scales),
         matrix_(matrix),
         lines_(lines),
-        along_(along),
-        columns_(along ? coded.depth : coded.count),
+        treatment_(treatment),
+        along_(treatment.along),
+        columns_(along_ ? coded.depth : coded.count),
         groups_(groups),
         scratch_(scratch) {
-    if (!along) source_.prepare();
+    if (!along_) source_.prepare();
   }
 
   // Tiles of columns that have to be quantised before packing.
@@ -159,12 +172,25 @@ class GroupedOperand {
     auto* const codes = static_cast<std::byte*>(const_cast<void*>(to.codes)) + first * layout.code_row_bytes;
     auto* const scales = static_cast<std::byte*>(const_cast<void*>(to.scales)) +
                          first * layout.scale_columns * size_of(layout.scale_type);
-    const quantize::Source source{.data = values, .rows = count, .columns = columns, .stride = kTileColumns};
+    quantize::Source source{.data = values, .rows = count, .columns = columns, .stride = kTileColumns};
+    int32_t places[2 * kGroup];
+    std::vector<quantize::ColumnRun> runs;
+    if (treatment_.stochastic) {
+      place_tile(at, count, first, columns, places, runs);
+      source.places = places;
+      source.pitch = treatment_.places.pitch;
+      source.runs = runs;
+      if (treatment_.places.runs.empty()) source.first = first;
+    }
+    const quantize::Treatment treatment{*along_, treatment_.stochastic, treatment_.hadamard};
     float of_columns[kTileColumns];
     const bool by_column = along_->needs() == ScaleRule::Needs::kRows;
-    if (by_column) quantize::find_greatest(source, {*along_}, quantize::Along::kColumns, of_columns);
+    if (by_column) {
+      quantize::find_greatest(source, treatment, quantize::Along::kColumns, of_columns);
+      if (along_->is_nvfp4_by_row()) std::copy_n(of_columns, columns, greatest_of(group) + first);
+    }
     quantize::quantize(source, std::nullopt,
-                       quantize::Request{.treatment = {*along_},
+                       quantize::Request{.treatment = treatment,
                                          .to = {codes, scales},
                                          .greatest = by_column ? of_columns : matrix_.greatest});
     const CodedOperand coded({*along_}, columns_, count);
@@ -187,10 +213,28 @@ class GroupedOperand {
   }
 
  private:
+  // Places of a group's rows, and the tile's part of the runs of columns.
+  void place_tile(int64_t at, int64_t count, int64_t first, int64_t columns, int32_t* places,
+                  std::vector<quantize::ColumnRun>& runs) const {
+    STRATA_CHECK(treatment_.places.places != nullptr, "[scaled_experts] rows without places");
+    for (int64_t p = 0; p < count; ++p)
+      std::copy_n(treatment_.places.places + 2 * int64_t{lines_[at + p]}, 2, places + 2 * p);
+    const auto all = treatment_.places.runs;
+    for (size_t i = 0; i < all.size(); ++i) {
+      const int64_t begin = std::max(all[i].begin, first),
+                    end = i + 1 < all.size() ? all[i + 1].begin : columns_;
+      if (begin < std::min(end, first + columns))
+        runs.push_back({begin - first, all[i].number + begin - all[i].begin});
+    }
+  }
+
   ScaledMatrix matrix_of(int64_t group) const {
     return {.codes = scratch_ + groups_.codes_at + group * groups_.codes_bytes,
             .scales = scratch_ + groups_.scales_at + group * groups_.scales_bytes,
-            .greatest = matrix_.greatest};
+            .greatest = along_->is_nvfp4_by_row() ? greatest_of(group) : matrix_.greatest};
+  }
+  float* greatest_of(int64_t group) const {
+    return reinterpret_cast<float*>(scratch_ + groups_.greatest_at + group * groups_.greatest_bytes);
   }
   std::byte* edges_of(int64_t group) const {
     return scratch_ + groups_.edges_at + group * groups_.edges_bytes;
@@ -199,6 +243,7 @@ class GroupedOperand {
   DecodedOperand source_;
   const ScaledMatrix& matrix_;
   const int32_t* lines_;
+  GroupTreatment treatment_;
   const std::optional<ScaleRule>& along_;
   int64_t columns_;
   const detail::RegroupedPlan& groups_;
@@ -245,7 +290,7 @@ void multiply_block(const ExpertsRun& run, const int32_t* first_group, const Gro
 
 template <typename Panels>
 void run_with(const ScaledExpertsPlan& plan, const ExpertsRun& run, const ScaledMatrix& a, const int32_t* ids,
-              const ScaledMatrix& b, std::byte* scratch) {
+              const ScaledMatrix& b, const RowPlaces& places, std::byte* scratch) {
   const Role role = run.spec.role;
   if (!detail::is_weight_grad(role)) {
     const DecodedOperand of_a(plan.a, a, scratch + plan.a_scales_at),
@@ -257,10 +302,13 @@ void run_with(const ScaledExpertsPlan& plan, const ExpertsRun& run, const Scaled
     });
   }
   const bool slots_of_a = a_by_slot(role);
+  const ScaledExpertsSpec& spec = plan.spec;
   const GroupedOperand of_a(plan.a, a, slots_of_a ? run.order.slots : run.order.token_of,
-                            plan.spec.a_along_pairs, plan.a_groups, scratch, scratch + plan.a_scales_at);
+                            {spec.a_along_pairs, spec.hadamard, spec.stochastic, places}, plan.a_groups,
+                            scratch, scratch + plan.a_scales_at);
   const GroupedOperand of_b(plan.b, b, slots_of_a ? run.order.token_of : run.order.slots,
-                            plan.spec.b_along_pairs, plan.b_groups, scratch, scratch + plan.b_scales_at);
+                            {spec.b_along_pairs, spec.hadamard, {}, places}, plan.b_groups, scratch,
+                            scratch + plan.b_scales_at);
   auto* const first_group = reinterpret_cast<int32_t*>(scratch + plan.groups_at);
   const int32_t* const begins = run.begins(0);
   first_group[0] = 0;
@@ -305,9 +353,12 @@ ScaledExpertsPlan plan_scaled_experts(const ScaledExpertsSpec& spec, const hardw
       detail::RegroupedPlan made{.codes_bytes = align_up(group.layout.code_bytes(), kBufferAlignment),
                                  .scales_bytes = align_up(group.layout.scale_bytes(), kBufferAlignment),
                                  .edges_bytes = align_up(group.scratch_bytes, kBufferAlignment)};
+      if (along->is_nvfp4_by_row())
+        made.greatest_bytes = align_up(columns * int64_t{sizeof(float)}, kBufferAlignment);
       made.codes_at = take(groups * made.codes_bytes);
       made.scales_at = take(groups * made.scales_bytes);
       made.edges_at = take(groups * made.edges_bytes);
+      made.greatest_at = take(groups * made.greatest_bytes);
       return made;
     };
     plan.a_groups = plan_groups(spec.a_along_pairs, experts.outputs);
@@ -318,11 +369,12 @@ ScaledExpertsPlan plan_scaled_experts(const ScaledExpertsSpec& spec, const hardw
 }
 
 void run_scaled_experts(const ScaledExpertsPlan& plan, const ScaledMatrix& a, const int32_t* ids,
-                        const int32_t* offsets, const ScaledMatrix& b, void* c, void* scratch) {
+                        const int32_t* offsets, const ScaledMatrix& b, void* c, void* scratch,
+                        const RowPlaces& places) {
   const ExpertsRun run = detail::start_experts(plan.run, nullptr, ids, offsets, nullptr, c, scratch);
   auto* const memory = static_cast<std::byte*>(scratch);
-  if (plan.run.pairs) return run_with<PairPanels>(plan, run, a, ids, b, memory);
-  run_with<FloatPanels>(plan, run, a, ids, b, memory);
+  if (plan.run.pairs) return run_with<PairPanels>(plan, run, a, ids, b, places, memory);
+  run_with<FloatPanels>(plan, run, a, ids, b, places, memory);
 }
 
 }  // namespace strata::cpu

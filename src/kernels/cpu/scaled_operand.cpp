@@ -43,6 +43,8 @@ int64_t depth_extent(const ScaledOperand& operand) {
 }
 
 Fold fold_of(const ScaledOperand& operand) {
+  STRATA_CHECK(!operand.rule.is_nvfp4_by_row() || !operand.depth_first,
+               "[scaled_gemm] scales of rows differ from one depth to the next");
   if (operand.rule.scale_type() == quantize::ScaleType::kE4M3) return Fold::kBlock;
   if (operand.rule.scale_type() == quantize::ScaleType::kE8M0) return Fold::kPower;
   if (depth_extent(operand) >= kEdgeDepth) return Fold::kNothing;
@@ -78,7 +80,9 @@ DecodedOperand::DecodedOperand(const CodedOperand& coded, const ScaledMatrix& ma
       edges_(static_cast<float*>(scratch)),
       exponents_(reinterpret_cast<int32_t*>(static_cast<std::byte*>(scratch) + coded.exponents_at)) {
   if (coded.fold != Fold::kBlock) return;
-  STRATA_CHECK(matrix.greatest != nullptr, "[scaled_gemm] nvfp4 needs the tensor's greatest magnitude");
+  STRATA_CHECK(matrix.greatest != nullptr || coded.layout.greatest == 0,
+               "[scaled_gemm] nvfp4 needs the tensor's greatest magnitude");
+  if (coded.operand.rule.is_nvfp4_by_row()) return;
   const quantize::KeepSubnormals keep;
   const Split of_tensor = split(quantize::nvfp4_tensor_scale(*matrix.greatest));
   block_fold_ = of_tensor.fold;
@@ -116,7 +120,9 @@ void DecodedOperand::prepare_item(int64_t item) const {
   const auto position = [&](int64_t deep) { return depth_first ? item : deep; };
   switch (coded_.fold) {
     case Fold::kBlock:
-      edges_[item] = block_edge_;
+      edges_[item] = coded_.operand.rule.is_nvfp4_by_row()
+                         ? split(quantize::nvfp4_tensor_scale(matrix_.greatest[item])).edge
+                         : block_edge_;
       return;
     case Fold::kNothing:
       for (int64_t deep = 0, step = 0; deep < coded_.depth; deep += kEdgeDepth, ++step) {
@@ -160,7 +166,8 @@ void DecodedOperand::prepare() const {
 void DecodedOperand::values(int64_t line, int64_t first, int64_t n, float* out) const {
   const quantize::KeepSubnormals keep;
   const quantize::ScaleRule& rule = coded_.operand.rule;
-  const float of_tensor = matrix_.greatest != nullptr ? *matrix_.greatest : 0;
+  const float of_tensor =
+      matrix_.greatest != nullptr ? matrix_.greatest[rule.is_nvfp4_by_row() ? line : 0] : 0;
   decode_with(line, first, n, out,
               [&](int64_t at) { return rule.value_of(stored_scale(line, at), of_tensor); });
 }
@@ -185,9 +192,19 @@ float DecodedOperand::fold_of(int64_t line, int64_t position) const {
       return biased <= 0 ? 0.0f : std::bit_cast<float>(static_cast<uint32_t>(biased) << 23);
     }
     case Fold::kBlock:
-      return quantize::decode(Format::kE4M3, stored_scale(line, position)) * block_fold_;
+      return quantize::decode(Format::kE4M3, stored_scale(line, position)) * fold_of_row(line);
   }
   return 1;
+}
+
+// With Fold::kBlock, what a row's or the tensor's scale leaves to the folds of its blocks.
+float DecodedOperand::fold_of_row(int64_t line) const {
+  if (!coded_.operand.rule.is_nvfp4_by_row()) return block_fold_;
+  const float scale = quantize::nvfp4_tensor_scale(matrix_.greatest[line]);
+  const auto exponent = static_cast<int>(std::bit_cast<uint32_t>(scale) >> 23) - 127;
+  if (exponent >= -kMostExponent && exponent <= kMostExponent) [[likely]]
+    return 1;
+  return split(scale).fold;
 }
 
 // Runs of codes are too short and too far apart for the processor to guess the next one.

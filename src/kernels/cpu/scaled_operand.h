@@ -7,7 +7,7 @@
 //   constant along the depth, or along 128  1                             the scale
 //   e8m0 and other powers of two that vary  2^(s - E)                     2^E, E the greatest exponent of a row or
 //     from one depth to the next or faster                                column of the result, within ±60
-//   e4m3 (nvfp4)                            the block's scale             the tensor's scale
+//   e4m3 (nvfp4)                            the block's scale             the tensor's scale, or the row's
 // Exceptions: of a scale outside 2^±60, the power of two that is too much belongs to the fold, so that the product of two
 // edge factors is a normal number; infinity and NaN do too, so that zeros times them are NaN. An element of an MX row
 // whose scale is less than 2^-100 of the row's greatest may be flushed to zero.
@@ -87,6 +87,7 @@ class DecodedOperand {
   void decode(int64_t line, int64_t first, int64_t n, T* out) const;
   void prefetch(int64_t line, int64_t first, int64_t n) const;
   float fold_of(int64_t line, int64_t position) const;
+  float fold_of_row(int64_t line) const;
   uint32_t stored_scale(int64_t line, int64_t position) const;
   float scale(int64_t line, int64_t position) const;
   int exponent_of_scale(int64_t line, int64_t position) const;

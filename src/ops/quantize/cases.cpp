@@ -28,6 +28,7 @@ std::vector<RuleCase> rule_cases() {
       {"mx", mx, mx, 128, 33, 37},
       {"mx4", ScaleRule::mx(Format::kE2M1), std::nullopt, 128, 33, 38},
       {"nvfp4", ScaleRule::nvfp4_row(), ScaleRule::nvfp4_row(), 64, 18, 22},
+      {"nvfp4_by_row", ScaleRule::nvfp4_by_row(), ScaleRule::nvfp4_by_row(), 64, 18, 22},
       {"nvfp4_square", ScaleRule::nvfp4_square(), std::nullopt, 64, 18, 22},
   };
 }

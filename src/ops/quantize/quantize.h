@@ -114,6 +114,9 @@ struct HeldColumns {
 };
 HeldColumns held_columns(const QuantizeAttrs& attrs, int64_t columns, int64_t rank);
 
+// The attributes on a rank of a mesh that cuts the columns of x, for stochastic rounding.
+void cut_columns(QuantizeAttrs& attrs, const graph::Value& x, const graph::Mesh& mesh);
+
 // Where a cut of a matrix along dimension `dim` leaves its scales: cut likewise, or whole, if a block is as long as the
 // matrix there.
 graph::Placement placement_of_scales(const quantize::ScaleRule& rule, int dim);

@@ -100,16 +100,17 @@ Extent extent_of(int64_t block, int64_t length, int64_t size) {
 
 void quantize_plane(const Plane& plane, const ScaleRule& rule, const Array& given, const Rounding& rounding,
                     const Array& codes, const Array& scales) {
-  const float of_tensor = rule.needs() == ScaleRule::Needs::kTensor ? static_cast<float>(given.at(0)) : 0;
   for (int64_t i = 0; i < scales.shape[0]; ++i) {
+    // Of the tensor, or of the row if each has one.
+    const int64_t at = rule.needs() == ScaleRule::Needs::kRows ? i : 0;
+    const float whole = rule.needs() == ScaleRule::Needs::kNothing ? 0 : static_cast<float>(given.at(at));
     const Extent rows = extent_of(i, rule.block().rows, plane.rows());
     for (int64_t j = 0; j < scales.shape[1]; ++j) {
       const Extent columns = extent_of(j, rule.block().columns, plane.columns());
       const bool is_given = rule.block().columns == quantize::kWhole;
       const float greatest =
-          is_given ? static_cast<float>(given.at(rule.needs() == ScaleRule::Needs::kRows ? i : 0))
-                   : greatest_of(plane, rows.begin, rows.end, columns.begin, columns.end);
-      const ScaleRule::Scale scale = rule.scale_of(greatest, of_tensor);
+          is_given ? whole : greatest_of(plane, rows.begin, rows.end, columns.begin, columns.end);
+      const ScaleRule::Scale scale = rule.scale_of(greatest, whole);
       const float stored = rule.scale_type() == quantize::ScaleType::kF32
                                ? rule.value_of(scale.stored)
                                : quantize::decode(*quantize::format_of(scales.dtype), scale.stored);

@@ -30,6 +30,14 @@ quantize::StochasticBits stochastic_bits(const QuantizeAttrs& attrs, bool along_
                       kStreamOfRounding + static_cast<uint32_t>(2 * attrs.stream + (along_columns ? 1 : 0))}};
 }
 
+void cut_columns(QuantizeAttrs& attrs, const graph::Value& x, const graph::Mesh& mesh) {
+  for (const Axis axis : graph::kAllAxes) {
+    if (mesh.size(axis) == 1 || x.placements[axis] != kS1) continue;
+    attrs.axis = axis;
+    attrs.columns = graph::cut_along(x, 1, mesh, axis);
+  }
+}
+
 HeldColumns held_columns(const QuantizeAttrs& attrs, int64_t columns, int64_t rank) {
   if (!attrs.columns) return {.all = columns};
   HeldColumns held;
@@ -230,12 +238,7 @@ const OpDef Quantize::def = define<Quantize>({
         [](const View<Quantize>& node) {
           QuantizeAttrs attrs = node.attrs;
           attrs.greatest_parts = std::min<int64_t>(attrs.greatest_parts, 1);
-          if (!attrs.stochastic) return attrs;
-          for (const Axis axis : graph::kAllAxes) {
-            if (node.graph.mesh().size(axis) == 1 || node.in.x->placements[axis] != kS1) continue;
-            attrs.axis = axis;
-            attrs.columns = graph::cut_along(*node.in.x, 1, node.graph.mesh(), axis);
-          }
+          if (attrs.stochastic) cut_columns(attrs, *node.in.x, node.graph.mesh());
           return attrs;
         },
 });

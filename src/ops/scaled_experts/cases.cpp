@@ -23,7 +23,10 @@ struct CodedExperts {
     return {{experts}, {activations}, {weights, !copies_weights}};
   }
   ScaledExpertsAttrs grad_weight(int64_t experts) const {
-    return {{experts}, {activations}, {activations}, activations, activations};
+    ScaledExpertsAttrs attrs{{experts}, {activations}, {activations}, activations, activations};
+    if (activations.is_nvfp4_by_row())
+      attrs.pair_rounding = {.transforms_columns = true, .stochastic = true, .stream = 5};
+    return attrs;
   }
 };
 
@@ -38,10 +41,13 @@ std::vector<CodedExperts> coded_experts() {
   // weight gradient quantises together.
   const ExpertSizes blocks{"", 4, 2, 2, 512, 512, 4, false}, ragged{"_ragged", 11, 3, 5, 131, 77, 11, true};
   const ExpertSizes mx{"", 8, 2, 4, 128, 128, 8, false}, groups{"_of_groups", 150, 2, 3, 33, 20, 150, true};
+  const ExpertSizes nvfp4{"", 8, 2, 4, 64, 64, 8, false},
+      even_groups{"_ragged", 150, 2, 3, 34, 22, 150, true};
   return {{"row", kExpertRow, kExpertRow, true, any},
           {"tensor", kExpertRow, kExpertTensor, false, {any.front(), groups}},
           {"block", kExpertBlock, kExpertSquare, false, {blocks, ragged}},
-          {"mx", kExpertMx, kExpertMx, true, {mx, ragged}}};
+          {"mx", kExpertMx, kExpertMx, true, {mx, ragged}},
+          {"nvfp4", ScaleRule::nvfp4_by_row(), ScaleRule::nvfp4_square(), false, {nvfp4, even_groups}}};
 }
 
 // The weights of all experts, with a segment for each.
@@ -53,7 +59,7 @@ ScaledOperand of_all_experts(const ScaledOperand& codes, int64_t experts, int di
     operand.segments_along = dim;
     return operand;
   };
-  return {segments(codes.codes), segments(codes.scales), {}};
+  return {segments(codes.codes), segments(codes.scales), codes.greatest};
 }
 
 int64_t rows_of(const ExpertSizes& s, bool by_slot) {
@@ -88,7 +94,9 @@ typename Op::template In<Sample> product_inputs(const ScaledExpertsAttrs& attrs,
           .ids = slots.ids,
           .weight = w.codes,
           .weight_scales = w.scales,
-          .offsets = slots.offsets};
+          .offsets = slots.offsets,
+          .x_greatest = x.greatest,
+          .weight_greatest = w.greatest};
 }
 template <typename Op>
 typename Op::template In<Sample> grad_input_inputs(const ScaledExpertsAttrs& attrs, const ExpertSizes& s,
@@ -101,19 +109,30 @@ typename Op::template In<Sample> grad_input_inputs(const ScaledExpertsAttrs& att
           .ids = slots.ids,
           .weight = w.codes,
           .weight_scales = w.scales,
-          .offsets = slots.offsets};
+          .offsets = slots.offsets,
+          .dy_greatest = dy.greatest,
+          .weight_greatest = w.greatest};
 }
 template <typename Op>
 typename Op::template In<Sample> grad_weight_inputs(const ScaledExpertsAttrs& attrs, const ExpertSizes& s,
                                                     const SlotsOfTokens& slots, bool dy_by_slot) {
   const ScaledOperand dy = scaled(attrs.first, rows_of(s, dy_by_slot), s.outputs),
                       x = scaled(attrs.second, rows_of(s, !dy_by_slot), s.inputs);
+  OptionalOperand places;
+  if (attrs.pair_rounding.stochastic) {
+    Operand of_rows = i32(2 * rows_of(s, dy_by_slot), 1000);
+    of_rows.shape = {rows_of(s, dy_by_slot), 2};
+    places = of_rows;
+  }
   return {.dy = dy.codes,
           .dy_scales = dy.scales,
           .x = x.codes,
           .x_scales = x.scales,
           .ids = slots.ids,
-          .offsets = slots.offsets};
+          .offsets = slots.offsets,
+          .dy_greatest = dy.greatest,
+          .x_greatest = x.greatest,
+          .places = places};
 }
 
 // The two matmuls at which rates are measured, as those of ops/experts.

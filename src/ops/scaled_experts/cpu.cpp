@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "device/cpu/cpu.h"
+#include "graph/placement.h"
 #include "ops/scaled_experts/scaled_experts.h"
 
 namespace strata::device {
@@ -23,10 +24,11 @@ std::shared_ptr<const cpu::ScaledExpertsPlan> plan_of(const Bind<Op>& node, cpu:
     return along ? along->str() : std::string();
   };
   const std::string key =
-      fmt::format("scaled_experts {} {} {} {} {} {} {} {} {} {}, {} {}, {}, {}",
+      fmt::format("scaled_experts {} {} {} {} {} {} {} {} {} {}, {} {}, {}, {}, {} {}",
                   static_cast<int>(experts.role), experts.tokens, experts.k, experts.slots, experts.experts,
                   experts.outputs, experts.inputs, name_of(experts.dtype), experts.accumulate, spec.a.str(),
-                  spec.b.str(), spec.b_along_columns, rule(spec.a_along_pairs), rule(spec.b_along_pairs));
+                  spec.b.str(), spec.b_along_columns, rule(spec.a_along_pairs), rule(spec.b_along_pairs),
+                  spec.hadamard.has_value(), spec.stochastic ? int64_t{spec.stochastic->key.stream} : -1);
   auto& held = node.cache[key];
   if (!held)
     held = std::make_shared<const cpu::ScaledExpertsPlan>(cpu::plan_scaled_experts(spec, node.device));
@@ -47,8 +49,9 @@ BoundKernel scaled_product(const Bind<Op>& node, ExpertsRole role) {
   const auto plan = plan_of(node, spec);
   return node.kernel(
       [plan](const Operands<Op>& at) {
-        cpu::run_scaled_experts(*plan, {at.in.x, at.in.x_scales}, at.in.ids, at.in.offsets,
-                                {at.in.weight, at.in.weight_scales}, at.out.y, at.scratch);
+        cpu::run_scaled_experts(*plan, {at.in.x, at.in.x_scales, at.in.x_greatest}, at.in.ids, at.in.offsets,
+                                {at.in.weight, at.in.weight_scales, at.in.weight_greatest}, at.out.y,
+                                at.scratch);
       },
       plan->scratch_bytes);
 }
@@ -65,8 +68,9 @@ BoundKernel scaled_grad_input(const Bind<Op>& node, ExpertsRole role) {
   const auto plan = plan_of(node, spec);
   return node.kernel(
       [plan](const Operands<Op>& at) {
-        cpu::run_scaled_experts(*plan, {at.in.dy, at.in.dy_scales}, at.in.ids, at.in.offsets,
-                                {at.in.weight, at.in.weight_scales}, at.out.dx, at.scratch);
+        cpu::run_scaled_experts(*plan, {at.in.dy, at.in.dy_scales, at.in.dy_greatest}, at.in.ids,
+                                at.in.offsets, {at.in.weight, at.in.weight_scales, at.in.weight_greatest},
+                                at.out.dx, at.scratch);
       },
       plan->scratch_bytes);
 }
@@ -80,11 +84,26 @@ BoundKernel scaled_grad_weight(const Bind<Op>& node, ExpertsRole role) {
                   .outputs = node.in.dy->shape[1],
                   .inputs = node.in.x->shape[1],
                   .accumulate = node.adds.dw};
+  const ops::QuantizeAttrs& pairs = node.attrs.pair_rounding;
+  std::vector<ops::HeldColumns> held;  // by rank of the axis that cuts dy's columns
+  if (pairs.transforms_columns) spec.hadamard = ops::hadamard_signs();
+  if (pairs.stochastic) {
+    spec.stochastic = ops::stochastic_bits(pairs, true);
+    for (int64_t rank = 0; rank < (pairs.columns ? pairs.columns->ranks : 1); ++rank)
+      held.push_back(ops::held_columns(pairs, node.in.dy->shape[1], rank));
+  }
   const auto plan = plan_of(node, spec);
   return node.kernel(
-      [plan](const Operands<Op>& at) {
-        cpu::run_scaled_experts(*plan, {at.in.dy, at.in.dy_scales}, at.in.ids, at.in.offsets,
-                                {at.in.x, at.in.x_scales}, at.out.dw, at.scratch);
+      [plan, held = std::move(held), axis = pairs.axis](const Operands<Op>& at) {
+        cpu::RowPlaces places{.places = at.in.places};
+        if (!held.empty()) {
+          const auto rank = graph::place_in(at.in.rank, axis, static_cast<int64_t>(held.size()));
+          places.runs = held[static_cast<size_t>(rank)].runs;
+          places.pitch = held[static_cast<size_t>(rank)].all;
+        }
+        cpu::run_scaled_experts(*plan, {at.in.dy, at.in.dy_scales, at.in.dy_greatest}, at.in.ids,
+                                at.in.offsets, {at.in.x, at.in.x_scales, at.in.x_greatest}, at.out.dw,
+                                at.scratch, places);
       },
       plan->scratch_bytes);
 }

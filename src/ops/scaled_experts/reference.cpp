@@ -45,8 +45,8 @@ void to_tokens(const Arrays<Op>& at, const NumbersOf& rows, const Array& out, co
 
 template <typename Op>
 void scaled_product(const Arrays<Op>& at, bool from_tokens) {
-  const NumbersOf x(at.attrs.first, at.in.x, at.in.x_scales),
-      w(at.attrs.second, at.in.weight, at.in.weight_scales);
+  const NumbersOf x(at.attrs.first, at.in.x, at.in.x_scales, at.in.x_greatest),
+      w(at.attrs.second, at.in.weight, at.in.weight_scales, at.in.weight_greatest);
   const int64_t outputs = w.count() / at.attrs.experts;
   const auto weight = [&](int64_t e, int64_t c, int64_t d) { return w.at(e * outputs + c, d); };
   from_tokens ? to_slots(at, x, at.out.y, weight) : to_tokens(at, x, at.out.y, weight);
@@ -54,16 +54,24 @@ void scaled_product(const Arrays<Op>& at, bool from_tokens) {
 
 template <typename Op>
 void scaled_grad_input(const Arrays<Op>& at, bool from_tokens) {
-  const NumbersOf dy(at.attrs.first, at.in.dy, at.in.dy_scales),
-      w(at.attrs.second, at.in.weight, at.in.weight_scales);
+  const NumbersOf dy(at.attrs.first, at.in.dy, at.in.dy_scales, at.in.dy_greatest),
+      w(at.attrs.second, at.in.weight, at.in.weight_scales, at.in.weight_greatest);
   const int64_t outputs = w.depth() / at.attrs.experts;
   const auto weight = [&](int64_t e, int64_t c, int64_t d) { return w.at(c, e * outputs + d); };
   from_tokens ? to_slots(at, dy, at.out.dx, weight) : to_tokens(at, dy, at.out.dx, weight);
 }
 
+// How groups are rounded: `places` and `held` with stochastic rounding.
+struct GroupRounding {
+  quantize::Treatment treatment;
+  const Array* places = nullptr;
+  ops::HeldColumns held = {};
+};
+
 // Rows of an operand, quantised again along them, group by group.
 std::vector<double> regrouped(const NumbersOf& numbers, const std::vector<int64_t>& rows,
-                              const quantize::ScaleRule& rule) {
+                              const GroupRounding& rounding) {
+  const quantize::ScaleRule& rule = rounding.treatment.rule;
   std::vector<double> all;
   const int64_t columns = numbers.depth();
   for (int64_t first = 0; first < std::ssize(rows); first += kGroup) {
@@ -78,12 +86,21 @@ std::vector<double> regrouped(const NumbersOf& numbers, const std::vector<int64_
         scales(static_cast<size_t>(layout.scale_bytes()));
     std::vector<float> greatest(static_cast<size_t>(layout.greatest)),
         found(static_cast<size_t>(columns * count));
-    const quantize::Source source{
-        .data = values.data(), .rows = count, .columns = columns, .stride = columns};
+    std::vector<int32_t> places;
+    for (int64_t i = 0; rounding.treatment.stochastic && i < 2 * count; ++i)
+      places.push_back(static_cast<int32_t>(
+          rounding.places->index_at(2 * rows[static_cast<size_t>(first + i / 2)] + i % 2)));
+    const quantize::Source source{.data = values.data(),
+                                  .rows = count,
+                                  .columns = columns,
+                                  .stride = columns,
+                                  .pitch = rounding.held.all,
+                                  .places = places.empty() ? nullptr : places.data(),
+                                  .runs = rounding.held.runs};
     if (!greatest.empty())
-      quantize::find_greatest(source, {rule}, quantize::Along::kColumns, greatest.data());
+      quantize::find_greatest(source, rounding.treatment, quantize::Along::kColumns, greatest.data());
     quantize::quantize(source, std::nullopt,
-                       quantize::Request{{rule}, {codes.data(), scales.data()}, greatest.data()});
+                       quantize::Request{rounding.treatment, {codes.data(), scales.data()}, greatest.data()});
     quantize::dequantize(rule, columns, count, codes.data(), scales.data(), greatest.data(), found.data(),
                          count);
     for (int64_t i = 0; i < count; ++i) {
@@ -96,7 +113,18 @@ std::vector<double> regrouped(const NumbersOf& numbers, const std::vector<int64_
 // `dy_by_slot`: dy has one row per pair and x one per token; otherwise the other way round.
 template <typename Op>
 void scaled_grad_weight(const Arrays<Op>& at, bool dy_by_slot) {
-  const NumbersOf dy(at.attrs.first, at.in.dy, at.in.dy_scales), x(at.attrs.second, at.in.x, at.in.x_scales);
+  const NumbersOf dy(at.attrs.first, at.in.dy, at.in.dy_scales, at.in.dy_greatest),
+      x(at.attrs.second, at.in.x, at.in.x_scales, at.in.x_greatest);
+  const ops::QuantizeAttrs& pairs = at.attrs.pair_rounding;
+  GroupRounding of_dy{{*at.attrs.first_along_pairs}}, of_x{{*at.attrs.second_along_pairs}};
+  if (pairs.transforms_columns) of_dy.treatment.hadamard = of_x.treatment.hadamard = ops::hadamard_signs();
+  if (pairs.stochastic) {
+    const int64_t ranks = pairs.columns ? pairs.columns->ranks : 1;
+    of_dy.treatment.stochastic = ops::stochastic_bits(pairs, true);
+    of_dy.places = &at.in.places;
+    of_dy.held =
+        ops::held_columns(pairs, dy.depth(), ranks > 1 ? place_in(at.in.rank, pairs.axis, ranks) : 0);
+  }
   const Slots slots(at.in.ids, at.in.offsets);
   const int64_t outputs = dy.depth(), inputs = x.depth();
   for (int64_t expert = 0; expert < at.attrs.experts; ++expert) {
@@ -107,8 +135,7 @@ void scaled_grad_weight(const Arrays<Op>& at, bool dy_by_slot) {
       dy_rows.push_back(dy_by_slot ? slot : token);
       x_rows.push_back(dy_by_slot ? token : slot);
     }
-    const std::vector<double> a = regrouped(dy, dy_rows, *at.attrs.first_along_pairs),
-                              b = regrouped(x, x_rows, *at.attrs.second_along_pairs);
+    const std::vector<double> a = regrouped(dy, dy_rows, of_dy), b = regrouped(x, x_rows, of_x);
     parallel_for(outputs, [&](int64_t o) {
       for (int64_t i = 0; i < inputs; ++i) {
         double sum = 0;

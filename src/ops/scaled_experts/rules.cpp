@@ -12,6 +12,7 @@ void ScaledExpertsAttrs::describe(graph::AttributeText& to) const {
   if (second.across) to("second_across", second.across);
   if (first_along_pairs) to("first_along_pairs", first_along_pairs->str());
   if (second_along_pairs) to("second_along_pairs", second_along_pairs->str());
+  pair_rounding.describe(to);
   to("out", strata::name_of(out));
 }
 
@@ -19,7 +20,7 @@ namespace {
 
 template <typename Op>
 void require_codes(const View<Op>& node, const graph::Ref& codes, const graph::Ref& scales,
-                   const quantize::ScaleRule& rule) {
+                   const quantize::ScaleRule& rule, const graph::Ref& greatest) {
   require(node, codes->shape.rank() == 2, "codes must be a matrix");
   const auto layout = quantize::layout_of(rule, codes->shape[0], codes->shape[1]);
   require(node, codes->dtype == quantize::dtype_of(rule.format()), "codes must have the format of the rule");
@@ -27,15 +28,20 @@ void require_codes(const View<Op>& node, const graph::Ref& codes, const graph::R
           scales->dtype == quantize::dtype_of(rule.scale_type()) &&
               scales->shape == Shape{layout.scale_rows, layout.scale_columns},
           "scales must have the shape and type of the rule");
+  require(node,
+          rule.scale_type() != quantize::ScaleType::kE4M3 ||
+              (greatest && greatest->shape == Shape{1, layout.greatest}),
+          "nvfp4 needs the greatest magnitude of the tensor or of each row");
 }
 
 template <typename Op>
 void require_operands(const View<Op>& node, const graph::Ref& first, const graph::Ref& first_scales,
-                      const graph::Ref& second, const graph::Ref& second_scales) {
+                      const graph::Ref& second, const graph::Ref& second_scales,
+                      const graph::Ref& first_greatest, const graph::Ref& second_greatest) {
   require_slots(node);
   require(node, !node.attrs.first.across, "activations must be quantised along rows");
-  require_codes(node, first, first_scales, node.attrs.first.rule);
-  require_codes(node, second, second_scales, node.attrs.second.rule);
+  require_codes(node, first, first_scales, node.attrs.first.rule, first_greatest);
+  require_codes(node, second, second_scales, node.attrs.second.rule, second_greatest);
 }
 
 // The weights of all experts, as they are stored.
@@ -71,7 +77,8 @@ OpDef scaled_experts_product(std::string_view name) {
       .family = "experts",
       .infer = [](const auto& node) -> Outputs<Op> {
         const auto& in = node.in;
-        require_operands(node, in.x, in.x_scales, in.weight, in.weight_scales);
+        require_operands(node, in.x, in.x_scales, in.weight, in.weight_scales, in.x_greatest,
+                         in.weight_greatest);
         require(node, !node.attrs.second.across, "the weight must be [experts · outputs, inputs]");
         const Weights w = weights_of(node, false);
         require(node, in.x->shape == Shape({rows_by(node, by), w.inputs}),
@@ -92,7 +99,8 @@ OpDef scaled_experts_product(std::string_view name) {
                                    .ids = rows,
                                    .weight = weight.codes,
                                    .weight_scales = weight.scales,
-                                   .offsets = rows},
+                                   .offsets = rows,
+                                   .x_greatest = rows == kS0 ? kS1 : kR},
                                   {.y = y}};
         };
         const auto& [first, second] = std::pair(node.attrs.first, node.attrs.second);
@@ -112,7 +120,8 @@ OpDef scaled_experts_grad_input(std::string_view name) {
       .family = "experts",
       .infer = [](const auto& node) -> Outputs<Op> {
         const auto& in = node.in;
-        require_operands(node, in.dy, in.dy_scales, in.weight, in.weight_scales);
+        require_operands(node, in.dy, in.dy_scales, in.weight, in.weight_scales, in.dy_greatest,
+                         in.weight_greatest);
         const Weights w = weights_of(node, !node.attrs.second.across);
         require(node, in.dy->shape == Shape({rows_by(node, by), w.outputs}),
                 "the gradient must have the shape of the result");
@@ -129,7 +138,8 @@ OpDef scaled_experts_grad_input(std::string_view name) {
                                    .ids = rows,
                                    .weight = weight.codes,
                                    .weight_scales = weight.scales,
-                                   .offsets = rows},
+                                   .offsets = rows,
+                                   .dy_greatest = rows == kS0 ? kS1 : kR},
                                   {.dx = dx}};
         };
         const auto& [first, second] = std::pair(node.attrs.first, node.attrs.second);
@@ -149,7 +159,11 @@ OpDef scaled_experts_grad_weight(std::string_view name) {
       .family = "experts_weight",
       .infer = [](const auto& node) -> Outputs<Op> {
         const auto& in = node.in;
-        require_operands(node, in.dy, in.dy_scales, in.x, in.x_scales);
+        require_operands(node, in.dy, in.dy_scales, in.x, in.x_scales, in.dy_greatest, in.x_greatest);
+        require(node,
+                !node.attrs.pair_rounding.stochastic ||
+                    (in.places && in.places->shape == Shape{in.dy->shape[0], 2}),
+                "stochastic rounding needs the places of the gradient's rows, i32[rows, 2]");
         require(node, node.attrs.first_along_pairs && node.attrs.second_along_pairs,
                 "a weight gradient needs rules along pairs");
         require(node, in.dy->shape[0] == rows_by(node, by) && in.x->shape[0] == rows_by(node, other_rows(by)),
@@ -168,16 +182,27 @@ OpDef scaled_experts_grad_weight(std::string_view name) {
                                    .x = x.codes,
                                    .x_scales = x.scales,
                                    .ids = rows,
-                                   .offsets = rows},
+                                   .offsets = rows,
+                                   .dy_greatest = rows == kS0 ? kS1 : kR,
+                                   .x_greatest = rows == kS0 ? kS1 : kR,
+                                   .places = rows},
                                   {.dw = dw}};
         };
         const auto& [first, second] = std::pair(node.attrs.first, node.attrs.second);
-        return {split(kS0, cut_codes(first, 0), cut_codes(second, 0),
-                      is_distributed(node.attrs, axis) ? kS0 : kP),
-                by == RowsBy::kSlot ? split(kR, cut_codes(first, 1), {}, kS0)
-                                    : split(kR, {}, cut_codes(second, 1), kS1)};
+        Splits<Op> splits{split(kS0, cut_codes(first, 0), cut_codes(second, 0),
+                                is_distributed(node.attrs, axis) ? kS0 : kP)};
+        if (by == RowsBy::kToken) splits.push_back(split(kR, {}, cut_codes(second, 1), kS1));
+        // Random bits follow from where the columns are in the whole.
+        if (by == RowsBy::kSlot && (!node.attrs.pair_rounding.stochastic || node.in.rank))
+          splits.push_back(split(kR, cut_codes(first, 1), {}, kS0));
+        return splits;
       },
-      .localize = localize_scaled<Op>,
+      .localize =
+          [](const View<Op>& node) {
+            ScaledExpertsAttrs own = localize_scaled(node);
+            if (own.pair_rounding.stochastic) cut_columns(own.pair_rounding, *node.in.dy, node.graph.mesh());
+            return own;
+          },
   });
 }
 

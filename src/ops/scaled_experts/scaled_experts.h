@@ -4,7 +4,7 @@
 // Activations are quantised along their rows, one a token or a pair, so that no scale depends on other rows: not on those
 // of other ranks, and not on those of other passes. The weights of all experts are one matrix. A weight gradient sums
 // over an expert's pairs, along which such scales differ: values of 128 consecutive pairs are decoded and quantised again
-// along them (kernels/cpu/scaled_experts.h).
+// along them (kernels/cpu/scaled_experts.h), by nvfp4 after a Hadamard transform and, of gradients, stochastically.
 #pragma once
 
 #include "ops/experts/experts.h"
@@ -16,6 +16,9 @@ struct ScaledExpertsAttrs : ExpertsAttrs {
   ScaledOperandAttrs first, second;
   // Weight gradients: the rules along the pairs of a group.
   std::optional<quantize::ScaleRule> first_along_pairs = {}, second_along_pairs = {};
+  // And what happens to values of groups before: transforms_columns of both operands, the rest of the first only. Its
+  // rules are of no meaning.
+  QuantizeAttrs pair_rounding = {};
   DType out = DType::kF32;
   bool operator==(const ScaledExpertsAttrs&) const = default;
   void describe(graph::AttributeText& to) const;
@@ -29,7 +32,10 @@ struct ScaledExpertsProduct {
     Of<I32> ids;
     Of<Any> weight, weight_scales;  // [E · O, K]
     Of<Optional<I32>> offsets = {};
-    static constexpr std::string_view names = "x x_scales ids weight weight_scales offsets";
+    Of<Optional<F32>> x_greatest = {};       // [1, rows of x], of nvfp4
+    Of<Optional<F32>> weight_greatest = {};  // [1, 1]
+    static constexpr std::string_view names =
+        "x x_scales ids weight weight_scales offsets x_greatest weight_greatest";
   };
   template <template <typename> class Of>
   struct Out {
@@ -45,7 +51,9 @@ struct ScaledExpertsGradInput {
     Of<I32> ids;
     Of<Any> weight, weight_scales;  // [K, E · O], or [E · O, K] across
     Of<Optional<I32>> offsets = {};
-    static constexpr std::string_view names = "dy dy_scales ids weight weight_scales offsets";
+    Of<Optional<F32>> dy_greatest = {}, weight_greatest = {};
+    static constexpr std::string_view names =
+        "dy dy_scales ids weight weight_scales offsets dy_greatest weight_greatest";
   };
   template <template <typename> class Of>
   struct Out {
@@ -60,7 +68,11 @@ struct ScaledExpertsGradWeight {
     Of<Any> dy, dy_scales, x, x_scales;  // quantised along rows
     Of<I32> ids;
     Of<Optional<I32>> offsets = {};
-    static constexpr std::string_view names = "dy dy_scales x x_scales ids offsets";
+    Of<Optional<F32>> dy_greatest = {}, x_greatest = {};
+    Of<Optional<I32>> places = {};  // [rows of dy, 2], for stochastic rounding
+    Of<Optional<I32>> rank = {};    // [axes], if an axis cuts the columns of dy then
+    static constexpr std::string_view names =
+        "dy dy_scales x x_scales ids offsets dy_greatest x_greatest places rank";
   };
   template <template <typename> class Of>
   struct Out {

@@ -36,6 +36,7 @@ struct Recipe {
   ScaleRule activations, weights;
   bool copies_weights;  // input gradients read a copy along columns
   std::optional<ScaleRule> along_pairs;
+  bool treats_pairs = false;  // by a transform, and a by stochastic rounding
 };
 std::vector<Recipe> recipes() {
   return {
@@ -51,7 +52,11 @@ std::vector<Recipe> recipes() {
       {"tensor, then MX", ScaleRule::tensor(Format::kE5M2), ScaleRule::mx(Format::kE4M3), false,
        ScaleRule::mx(Format::kE4M3)},
       {"MX", ScaleRule::mx(Format::kE4M3), ScaleRule::mx(Format::kE4M3), true, ScaleRule::mx(Format::kE4M3)},
-      {"nvfp4", ScaleRule::nvfp4_row(), ScaleRule::nvfp4_square(), false, ScaleRule::nvfp4_row()}};
+      {"nvfp4", ScaleRule::nvfp4_row(), ScaleRule::nvfp4_square(), false, ScaleRule::nvfp4_row()},
+      {"nvfp4 by row", ScaleRule::nvfp4_by_row(), ScaleRule::nvfp4_square(), false,
+       ScaleRule::nvfp4_by_row()},
+      {"nvfp4 by row, treated", ScaleRule::nvfp4_by_row(), ScaleRule::nvfp4_square(), false,
+       ScaleRule::nvfp4_by_row(), true}};
 }
 
 enum class Routing { kMany, kOneExpert, kDropped };
@@ -102,6 +107,9 @@ bool a_by_slot(Role role) {
   return role == Role::kInGradInput || role == Role::kInGradWeight || role == Role::kOut;
 }
 
+constexpr quantize::HadamardSigns kSigns{0xb38d};
+constexpr quantize::StochasticBits kBits{{0x123456789abcdefull, 5}};
+
 struct Problem {
   Case c;
   Role role;
@@ -145,8 +153,20 @@ struct Problem {
                         .b = is_weight_grad(role) ? recipe.activations : recipe.weights,
                         .b_along_columns = copies()};
     if (is_weight_grad(role)) s.a_along_pairs = s.b_along_pairs = recipe.along_pairs;
+    if (is_weight_grad(role) && recipe.treats_pairs) {
+      s.hadamard = kSigns;
+      s.stochastic = kBits;
+    }
     return s;
   }
+
+  // Three samples take turns, and a has two parts of the columns of the whole.
+  std::vector<int32_t> places_of_a() const {
+    std::vector<int32_t> places;
+    for (int32_t row = 0; row < a.count; ++row) places.insert(places.end(), {row % 3, row / 3});
+    return places;
+  }
+  std::vector<quantize::ColumnRun> runs_of_a() const { return {{0, 5}, {a_columns() / 2, 7 + a_columns()}}; }
 };
 
 struct Wanted {
@@ -171,16 +191,29 @@ std::vector<double> along_pairs(const Problem& p, const QuantizedOperand& operan
       all.insert(all.end(), group.begin(), group.end());
       continue;
     }
-    const auto source = quantize::source_of(group, static_cast<int64_t>(count), columns);
-    quantize::Result result =
-        quantize::empty_result(source, {*p.recipe.along_pairs}, quantize::Along::kColumns);
+    auto source = quantize::source_of(group, static_cast<int64_t>(count), columns);
+    quantize::Treatment treatment{*p.recipe.along_pairs};
+    if (p.recipe.treats_pairs) treatment.hadamard = kSigns;
+    std::vector<int32_t> places;
+    const std::vector<quantize::ColumnRun> runs = p.runs_of_a();
+    if (p.recipe.treats_pairs && &operand == &p.a) {
+      const std::vector<int32_t> all_places = p.places_of_a();
+      for (size_t i = 0; i < count; ++i) {
+        const auto* const place = all_places.data() + 2 * rows[first + i];
+        places.insert(places.end(), {place[0], place[1]});
+      }
+      treatment.stochastic = kBits;
+      source.places = places.data();
+      source.runs = runs;
+      source.pitch = 3 * columns;
+    }
+    quantize::Result result = quantize::empty_result(source, treatment, quantize::Along::kColumns);
     result.greatest = operand.result.greatest;
     if (p.recipe.along_pairs->needs() == ScaleRule::Needs::kRows) {
       result.greatest.resize(static_cast<size_t>(columns));
-      quantize::find_greatest(source, {*p.recipe.along_pairs}, quantize::Along::kColumns,
-                              result.greatest.data());
+      quantize::find_greatest(source, treatment, quantize::Along::kColumns, result.greatest.data());
     }
-    quantize::quantize(source, std::nullopt, quantize::request_of({*p.recipe.along_pairs}, result));
+    quantize::quantize(source, std::nullopt, quantize::request_of(treatment, result));
     const std::vector<float> values = quantize::dequantized(*p.recipe.along_pairs, result);
     for (size_t i = 0; i < count; ++i) {
       for (int64_t j = 0; j < columns; ++j) all.push_back(values[static_cast<size_t>(j) * count + i]);
@@ -255,9 +288,11 @@ std::vector<float> multiplied(const Problem& p, bool pairs, size_t size, DType d
   std::vector<BF16> halves(size + 70, BF16(kNan));
   if (before != nullptr) std::copy(before->begin(), before->end(), c.begin());
   const bool half = dtype == DType::kBF16 && !is_weight_grad(p.role);
-  const std::vector<int32_t> offsets = p.c.all_offsets();
+  const std::vector<int32_t> offsets = p.c.all_offsets(), places = p.places_of_a();
+  const std::vector<quantize::ColumnRun> runs = p.runs_of_a();
   run_scaled_experts(plan, p.a.matrix(), p.ids.data(), p.c.offsets ? offsets.data() : nullptr, p.b.matrix(),
-                     half ? static_cast<void*>(halves.data()) : c.data(), scratch.data());
+                     half ? static_cast<void*>(halves.data()) : c.data(), scratch.data(),
+                     {places.data(), runs, 3 * p.a_columns()});
   if (half)
     std::transform(halves.begin(), halves.end(), c.begin(), [](BF16 v) { return static_cast<float>(v); });
   for (size_t i = size; i < c.size(); ++i) EXPECT_TRUE(std::isnan(c[i]));
@@ -320,7 +355,7 @@ TEST(ScaledExperts, AddWeightGradientsToWhatIsThere) {
 TEST(ScaledExperts, HaveTheSameBitsForAnyThreads) {
   const Case c{.tokens = 300, .k = 2, .experts = 4, .outputs = 140, .inputs = 150};
   const std::vector<Recipe> all = recipes();
-  for (const size_t r : {size_t{0}, size_t{5}}) {
+  for (const size_t r : {size_t{0}, size_t{5}, all.size() - 1}) {
     for (const Role role : kRoles) {
       const Problem p(c, role, all[r]);
       const size_t size = static_cast<size_t>(
@@ -349,6 +384,12 @@ TEST(ScaledExperts, RejectsWhatItCannotMultiply) {
   spec.a_along_pairs = ScaleRule::nvfp4_row();  // blocks have no greatest magnitude of the tensor
   EXPECT_THROW(plan(spec), InternalError);
   spec.a_along_pairs = ScaleRule::block_square(Format::kE4M3);
+  EXPECT_THROW(plan(spec), InternalError);
+  spec = Problem(c, Role::kIn, all[0]).spec(DType::kF32, false);
+  spec.hadamard = kSigns;  // only weight gradients sum over pairs
+  EXPECT_THROW(plan(spec), InternalError);
+  spec = Problem(c, Role::kInGradInput, all.back()).spec(DType::kF32, false);
+  spec.b = ScaleRule::nvfp4_by_row();  // whose rows are depths here
   EXPECT_THROW(plan(spec), InternalError);
   spec = Problem(c, Role::kIn, all[0]).spec(DType::kF32, false);
   spec.b_along_columns = true;
