@@ -30,28 +30,20 @@ HWY_INLINE hn::Vec<U32> quad(IntVector a, IntVector b, IntVector c, IntVector d)
   return hn::BitCast(U32(), hn::Or(lower, hn::ShiftLeft<16>(upper)));
 }
 
-// Stores the codes of four consecutive vectors; with kStream past the caches.
+// The bytes of four consecutive vectors in order, from their quad.
 class BytesOfQuad {
  public:
 #if HWY_TARGET == HWY_SCALAR
-  template <bool kStream>
-  HWY_INLINE void store(IntVector a, IntVector b, IntVector c, IntVector d, uint8_t* to) const {
-    const IntVector all[4] = {a, b, c, d};
-    for (int i = 0; i < 4; ++i) to[i] = static_cast<uint8_t>(hn::GetLane(all[i]));
+  HWY_INLINE hn::Vec<U32> operator()(hn::Vec<U32> quad) const {
+    return quad;
   }
 #else
   BytesOfQuad()
       : within_(hn::LoadDup128(Bytes(), kWithin)), blocks_(hn::SetTableIndices(U32(), indices().at)) {}
   // In each block of 128 bits the bytes of one vector come together; then the blocks of one vector.
-  template <bool kStream>
-  HWY_INLINE void store(IntVector a, IntVector b, IntVector c, IntVector d, uint8_t* to) const {
-    const auto bytes = hn::TableLookupBytes(hn::BitCast(Bytes(), quad(a, b, c, d)), within_);
-    const auto ordered = hn::TableLookupLanes(hn::BitCast(U32(), bytes), blocks_);
-    if constexpr (kStream) {
-      hn::Stream(ordered, U32(), reinterpret_cast<uint32_t*>(to));
-    } else {
-      hn::StoreU(ordered, U32(), reinterpret_cast<uint32_t*>(to));
-    }
+  HWY_INLINE hn::Vec<U32> operator()(hn::Vec<U32> quad) const {
+    const auto bytes = hn::TableLookupBytes(hn::BitCast(Bytes(), quad), within_);
+    return hn::TableLookupLanes(hn::BitCast(U32(), bytes), blocks_);
   }
 
  private:
@@ -72,36 +64,21 @@ class BytesOfQuad {
 #endif
 };
 
-// Four rows of kTile words, of which each has four codes of a column: to[k][row, row + 16) = the codes of column k.
-HWY_INLINE void transpose_4(const uint32_t* quads, uint8_t* const* to, int64_t row) {
-#if HWY_TARGET == HWY_SCALAR
-  for (int64_t i = 0; i < 4; ++i) {
-    for (int64_t k = 0; k < 4; ++k) std::memcpy(to[k] + row + 4 * i, quads + i * kTile + k, 4);
-  }
+// Transposes the words of each block of four lanes: a gets the first word of a, b, c and d, and so on.
+HWY_INLINE void transpose_words(hn::Vec<U32>& a, hn::Vec<U32>& b, hn::Vec<U32>& c, hn::Vec<U32>& d) {
+#if HWY_TARGET != HWY_SCALAR
+  const hn::Repartition<uint64_t, U32> pairs;
+  const auto ab_lower = hn::BitCast(pairs, hn::InterleaveLower(U32(), a, b));
+  const auto ab_upper = hn::BitCast(pairs, hn::InterleaveUpper(U32(), a, b));
+  const auto cd_lower = hn::BitCast(pairs, hn::InterleaveLower(U32(), c, d));
+  const auto cd_upper = hn::BitCast(pairs, hn::InterleaveUpper(U32(), c, d));
+  a = hn::BitCast(U32(), hn::InterleaveLower(pairs, ab_lower, cd_lower));
+  b = hn::BitCast(U32(), hn::InterleaveUpper(pairs, ab_lower, cd_lower));
+  c = hn::BitCast(U32(), hn::InterleaveLower(pairs, ab_upper, cd_upper));
+  d = hn::BitCast(U32(), hn::InterleaveUpper(pairs, ab_upper, cd_upper));
 #else
-  const hn::FixedTag<uint32_t, 4> d;
-  const hn::FixedTag<uint64_t, 2> pairs;
-  const auto a = hn::Load(d, quads), b = hn::Load(d, quads + kTile);
-  const auto e = hn::Load(d, quads + 2 * kTile), f = hn::Load(d, quads + 3 * kTile);
-  const auto ab_low = hn::BitCast(pairs, hn::InterleaveLower(d, a, b)),
-             ab_high = hn::BitCast(pairs, hn::InterleaveUpper(d, a, b));
-  const auto ef_low = hn::BitCast(pairs, hn::InterleaveLower(d, e, f)),
-             ef_high = hn::BitCast(pairs, hn::InterleaveUpper(d, e, f));
-  const auto write = [&](int64_t k, hn::Vec<decltype(pairs)> codes) HWY_ATTR {
-    hn::StoreU(hn::BitCast(d, codes), d, reinterpret_cast<uint32_t*>(to[k] + row));
-  };
-  write(0, hn::InterleaveLower(pairs, ab_low, ef_low));
-  write(1, hn::InterleaveUpper(pairs, ab_low, ef_low));
-  write(2, hn::InterleaveLower(pairs, ab_high, ef_high));
-  write(3, hn::InterleaveUpper(pairs, ab_high, ef_high));
+  static_cast<void>(a), static_cast<void>(b), static_cast<void>(c), static_cast<void>(d);
 #endif
-}
-
-// Copies n bytes, a multiple of 64, between aligned places, past the caches.
-HWY_INLINE void stream_bytes(const uint8_t* from, int64_t n, uint8_t* to) {
-  const hn::ScalableTag<uint8_t> d;
-  for (int64_t i = 0; i < n; i += static_cast<int64_t>(hn::Lanes(d)))
-    hn::Stream(hn::Load(d, from + i), d, to + i);
 }
 
 // out[i / 2] = codes[i] | codes[i + 1] << 4; after an odd number 0 follows.

@@ -1,5 +1,7 @@
 #include "quantize/quantizer.h"
 
+#include <hwy/cache_control.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -8,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/parallel.h"
+#include "quantize/scale_vectors.h"
 #include "quantize/subnormals.h"
 #include "quantize/tiles.h"
 
@@ -71,10 +74,10 @@ void load_tile(const Source& source, Place place, Place next, const tiles::Great
   tiles::load(address_of(source, place), source.dtype, source.stride, greatest, tile);
 }
 
-// The greatest magnitudes that a result needs of a tile before it rounds it.
+// The greatest magnitudes that a result needs of a tile before it rounds it; where scales do not follow from the tile,
+// to know that its values are finite.
 Extents extents_of(const Treatment& treatment, Along along) {
-  if (treatment.rule.block().columns == kWhole) return {};
-  const int64_t extent = treatment.rule.block().columns;
+  const int64_t extent = std::min(treatment.rule.block().columns, kTile);
   return along == Along::kRows ? Extents{.across = extent} : Extents{.down = extent};
 }
 
@@ -88,10 +91,7 @@ const tiles::Tile& treated(const Treatment& treatment, Along along, const Extent
   if (along == Along::kColumns) {
     tiles::hadamard_down(&copy, *treatment.hadamard);
   } else {
-    for (int64_t row = 0; row < plain.rows; ++row) {
-      for (int64_t column = 0; column + kHadamard <= plain.columns; column += kHadamard)
-        hadamard_16(copy.values + row * kTile + column, 1, *treatment.hadamard);
-    }
+    tiles::hadamard_across(&copy, *treatment.hadamard);
   }
   tiles::find_greatest(copy, extents.in(workspace));
   return copy;
@@ -102,16 +102,11 @@ float greater(float a, float b) {
   return std::bit_cast<uint32_t>(a) < std::bit_cast<uint32_t>(b) ? b : a;
 }
 
-bool all_finite(const float* magnitudes, int64_t n) {
-  uint32_t most = 0;
-  for (int64_t i = 0; i < n; ++i) most = std::max(most, std::bit_cast<uint32_t>(magnitudes[i]));
-  return most < 0x7f800000u;
-}
-
 // One result while the tiles of the source pass.
 class Result {
  public:
-  Result(const Source& source, const Request& request, Along along)
+  // It asks for rows [ask_begin, ask_end) of the next tile while it rounds one.
+  Result(const Source& source, const Request& request, Along along, int64_t ask_begin, int64_t ask_end)
       : rule_(request.treatment.rule),
         treatment_(request.treatment),
         to_(request.to),
@@ -120,13 +115,14 @@ class Result {
                                       : layout_of(rule_, source.columns, source.rows)),
         extents_(extents_of(treatment_, along)),
         greatest_(request.greatest),
-        found_(request.found) {
+        found_(request.found),
+        ask_begin_(ask_begin),
+        ask_end_(ask_end) {
     STRATA_CHECK(layout_.greatest == 0 || greatest_ != nullptr, "the rule needs {} greatest magnitudes",
                  layout_.greatest);
     if (found_ == nullptr) return;
-    STRATA_CHECK(extents_.across == 0 && extents_.down == 0 && !treatment_.hadamard,
+    STRATA_CHECK(rule_.block().columns == kWhole && !treatment_.hadamard,
                  "the scales of {} follow from the source", rule_.str());
-    extents_ = along == Along::kRows ? Extents{.across = kTile} : Extents{.down = kTile};
   }
 
   // The greatest magnitudes that it needs of tiles as they are loaded.
@@ -141,12 +137,14 @@ class Result {
     const int64_t rows = down ? tile.columns : tile.rows, columns = down ? tile.rows : tile.columns;
     const BlockShape block{std::min(rule_.block().rows, kTile), std::min(rule_.block().columns, kTile)};
     const bool finite = find_factors(row, column, rows, columns, block, workspace);
+    const tiles::Range range = !finite        ? tiles::Range::kUnknown
+                               : rule_.fits() ? tiles::Range::kFits
+                                              : tiles::Range::kFinite;
     const tiles::Conversion conversion{rule_.format(), rule_.divides(),
-                                       treatment_.stochastic ? &*treatment_.stochastic : nullptr,
-                                       finite && rule_.fits()};
+                                       treatment_.stochastic ? &*treatment_.stochastic : nullptr, range};
     const tiles::Output output{
         static_cast<uint8_t*>(to_.codes) + row * layout_.code_row_bytes + code_bytes(rule_.format(), column),
-        layout_.code_row_bytes, layout_.code_bytes() >= kStreamedBytes};
+        layout_.code_row_bytes, layout_.code_bytes() >= kStreamedBytes, ask_begin_, ask_end_};
     if (down) {
       tiles::encode_down(tile, conversion, block.columns, workspace.factors, output);
     } else {
@@ -165,29 +163,29 @@ class Result {
   float tensor_greatest() const { return rule_.needs() == ScaleRule::Needs::kTensor ? *greatest_ : 0; }
 
   // Writes the scales of the tile's blocks, and leaves what to apply in workspace.factors as encode_across() or
-  // encode_down() read it. Returns whether all magnitudes are known to be finite.
+  // encode_down() read it. Returns whether all scaled values are known to be numbers.
   bool find_factors(int64_t row, int64_t column, int64_t rows, int64_t columns, BlockShape block,
                     Workspace& workspace) const {
     const bool down = along_ == Along::kColumns, given = rule_.block().columns == kWhole;
     const float* greatest = down ? workspace.down : workspace.across;
-    if (given) greatest = greatest_ + (rule_.block().rows == kWhole ? 0 : row);
     // Places in these arrays from one row or column of the result's blocks to the next.
     const int64_t across = down ? kTile : 1, along = down ? 1 : kTile / block.columns;
     const int64_t blocks = (columns + block.columns - 1) / block.columns;
+    const int64_t measured = (rows - 1) * along + (blocks - 1) * across + 1;
+    bool finite = tiles::all_finite(greatest, measured);
+    if (given) greatest = greatest_ + (rule_.block().rows == kWhole ? 0 : row);
     if (block.rows == 1) {
-      const int64_t count = given ? rows : (rows - 1) * along + (blocks - 1) * across + 1;
+      const int64_t count = given ? rows : measured;
+      bool applies = true;  // to all values
       if (rule_.is_nvfp4_by_row()) {
-        find_factors_of_rows(greatest, row, {rows, blocks}, {along, across}, workspace);
+        applies = find_factors_of_rows(greatest, row, {rows, blocks}, {along, across}, workspace);
       } else {
         rule_.scales_of(greatest, count, tensor_greatest(), workspace.stored, workspace.factors);
+        applies = rule_.needs() == ScaleRule::Needs::kNothing || tiles::all_finite(workspace.factors, count);
       }
-      for (int64_t i = 0; i < rows; ++i) {
-        for (int64_t j = 0; j < blocks; ++j)
-          store_scale(row + i, column / block.columns + j, workspace.stored[i * along + j * across]);
-      }
-      return !given && all_finite(greatest, count);
+      store_scales(row, column / block.columns, rows, blocks, along, across, workspace.stored);
+      return finite && applies;
     }
-    bool finite = !given;
     for (int64_t top = 0; top < rows; top += block.rows) {
       const int64_t end = std::min(top + block.rows, rows);
       for (int64_t j = 0; j < blocks; ++j) {
@@ -195,8 +193,8 @@ class Result {
         for (int64_t i = top; i < (given ? top + 1 : end); ++i)
           most = greater(most, greatest[given ? 0 : i * along + j * across]);
         const ScaleRule::Scale scale = rule_.scale_of(most, tensor_greatest());
-        store_scale((row + top) / block.rows, column / block.columns + j, scale.stored);
-        finite = finite && all_finite(&most, 1);
+        store_scales((row + top) / block.rows, column / block.columns + j, 1, 1, 1, 1, &scale.stored);
+        finite = finite && tiles::all_finite(&scale.applied, 1);
         if (!down) workspace.factors[top / block.rows * along + j] = scale.applied;
         for (int64_t i = top; down && i < end; ++i) workspace.factors[i + j * across] = scale.applied;
       }
@@ -205,28 +203,42 @@ class Result {
   }
 
   // The factors of `count` rows and blocks if rows have scales too; `step`: from one row, and from one block, to the
-  // next in the arrays.
-  void find_factors_of_rows(const float* greatest, int64_t row, Place count, Place step,
+  // next in the arrays. Returns whether all are finite.
+  bool find_factors_of_rows(const float* greatest, int64_t row, Place count, Place step,
                             Workspace& workspace) const {
     const bool down = along_ == Along::kColumns;
+    bool finite = true;
     float of_blocks[kTile];  // the row's greatest magnitude, for each of its blocks
-    for (int64_t i = 0; i < (down ? count.column : count.row); ++i) {
+    const int64_t lines = down ? count.column : count.row, length = down ? count.row : count.column;
+    for (int64_t i = 0; i < lines; ++i) {
       const int64_t at = i * (down ? step.column : step.row);
-      if (!down) std::fill_n(of_blocks, count.column, greatest_[row + i]);
-      rule_.scales_of_rows(greatest + at, down ? greatest_ + row : of_blocks, down ? count.row : count.column,
-                           workspace.stored + at, workspace.factors + at);
+      if (!down) std::fill_n(of_blocks, length, greatest_[row + i]);
+      rule_.scales_of_rows(greatest + at, down ? greatest_ + row : of_blocks, length, workspace.stored + at,
+                           workspace.factors + at);
+      finite = finite && tiles::all_finite(workspace.factors + at, length);
     }
+    return finite;
   }
 
-  // Tiles share the scales of blocks that are larger than they are, and all find the same: the first one stores it.
-  void store_scale(int64_t row, int64_t column, uint32_t stored) const {
-    if (row >= layout_.scale_rows || column >= layout_.scale_columns) return;
-    const int64_t at = row * layout_.scale_columns + column;
-    if (layout_.scale_type == ScaleType::kF32) {
-      std::memcpy(static_cast<std::byte*>(to_.scales) + at * 4, &stored, sizeof stored);
-    } else {
-      static_cast<uint8_t*>(to_.scales)[at] = static_cast<uint8_t>(stored);
-    }
+  // Of rows and columns of scales: stored[i * along + j * across]. Tiles share the scales of blocks that are larger than
+  // they are, and all find the same: the first one stores it.
+  void store_scales(int64_t row, int64_t column, int64_t rows, int64_t columns, int64_t along, int64_t across,
+                    const uint32_t* stored) const {
+    rows = std::min(rows, layout_.scale_rows - row);
+    columns = std::min(columns, layout_.scale_columns - column);
+    const auto copy_as = [&](auto type) {
+      using Stored = decltype(type);
+      constexpr auto kBytes = static_cast<int64_t>(sizeof(Stored));
+      for (int64_t j = 0; j < columns; ++j) {
+        std::byte* to = static_cast<std::byte*>(to_.scales);
+        to += (row * layout_.scale_columns + column + j) * kBytes;
+        for (int64_t i = 0; i < rows; ++i, to += layout_.scale_columns * kBytes) {
+          const auto scale = static_cast<Stored>(stored[i * along + j * across]);
+          std::memcpy(to, &scale, sizeof scale);
+        }
+      }
+    };
+    layout_.scale_type == ScaleType::kF32 ? copy_as(uint32_t{}) : copy_as(uint8_t{});
   }
 
   ScaleRule rule_;
@@ -237,6 +249,7 @@ class Result {
   Extents extents_;
   const float* greatest_;
   float* found_;
+  int64_t ask_begin_, ask_end_;
   std::mutex mutex_;  // of *found_
 };
 
@@ -257,6 +270,7 @@ void for_each_tile(const Source& source, const Extents& extents, const Each& eac
       load_tile(source, place, place_of(std::min(i + 1, end - 1)), extents.in(workspace), &workspace.tile);
       each(place, workspace);
     }
+    hwy::FlushStream();  // of encode_across() and encode_down()
   });
 }
 
@@ -289,8 +303,9 @@ void quantize(const Source& source, const std::optional<Request>& along_rows,
               const std::optional<Request>& along_columns) {
   check(source);
   std::optional<Result> rows, columns;
-  if (along_rows) rows.emplace(source, *along_rows, Along::kRows);
-  if (along_columns) columns.emplace(source, *along_columns, Along::kColumns);
+  const int64_t shared = along_rows && along_columns ? kTile / 2 : along_rows ? kTile : 0;
+  if (along_rows) rows.emplace(source, *along_rows, Along::kRows, 0, shared);
+  if (along_columns) columns.emplace(source, *along_columns, Along::kColumns, shared, kTile);
   const Extents extents{rows ? rows->extents().across : 0, columns ? columns->extents().down : 0};
   for_each_tile(source, extents, [&](Place place, Workspace& workspace) {
     if (rows) rows->take(place, workspace);

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/error.h"
+#include "quantize/scale_vectors.h"
 
 namespace strata::quantize {
 namespace {
@@ -37,12 +38,6 @@ bool is_finite(float value) {
 float power_below(float value) {
   return is_finite(value) ? std::bit_cast<float>(bits_of(value) & kExponent) : value;
 }
-float power_above(float value) {
-  if (!is_finite(value)) return value;
-  const uint32_t bits = bits_of(value);
-  return std::bit_cast<float>((bits + 0x7fffffu) & kExponent);
-}
-
 float e8m0_value(uint32_t code) {
   return decode(Format::kE8M0, code);
 }
@@ -114,15 +109,7 @@ ScaleRule::Scale ScaleRule::mx_scale_of(float greatest) const {
   const FormatSpec spec = spec_of(format_);
   const int32_t largest_exponent = static_cast<int32_t>(spec.greatest >> spec.mantissa_bits) - spec.bias;
   // torchao's other modes divide by 2^128, which is infinity: other values become zeros.
-  if (std::isnan(greatest)) return {255, mode_ == MxScale::kRoundUp ? greatest : 0.0f};
-  if (mode_ == MxScale::kRoundUp) {
-    const float least = greatest / largest_of(format_);
-    if (!is_finite(least)) return {254, 0x1p-127f};
-    // 2^-127 is the subnormal number 0x00400000.
-    const uint32_t bits = bits_of(least);
-    const uint32_t code = bits <= 0x00400000u ? 0 : std::max((bits + 0x7fffffu) >> 23, 1u);
-    return {code, code == 0 ? 1.0f : 1.0f / e8m0_value(code)};
-  }
+  if (std::isnan(greatest)) return {255, 0.0f};
   uint32_t bits = bits_of(greatest);
   if (mode_ == MxScale::kEven) bits += 1u << (22 - spec.mantissa_bits);
   auto exponent = static_cast<int32_t>(bits >> 23) - 127;
@@ -157,30 +144,14 @@ void ScaleRule::scales_of(const float* greatest, int64_t n, float tensor_greates
         return {stored_bits(1 / factor), factor};
       });
     case Kind::kBlock:
-      return each([&](float most) -> Scale {
-        const float scale = at_least(most, kLeastOfBlock) / largest;
-        if (power_of_two_ == PowerOfTwo::kNo) return {stored_bits(scale), scale};
-        const float power = power_above(scale);
-        return {stored_bits(power), 1 / power};
-      });
+      return tiles::block_scales(greatest, n, kLeastOfBlock, largest, power_of_two_ == PowerOfTwo::kYes,
+                                 stored, applied);
     case Kind::kMx:
+      if (mode_ == MxScale::kRoundUp) return tiles::mx_scales_up(greatest, n, largest, stored, applied);
       return each([&](float most) { return mx_scale_of(most); });
-    case Kind::kNvfp4: {
-      const float of_tensor = nvfp4_tensor_scale(tensor_greatest), inverse = 1 / of_tensor;
-      for (int64_t i = 0; i < n; ++i)
-        applied[i] = at_least(greatest[i] / largest / of_tensor, kLeastNvfp4Block);
-      constexpr int64_t kRun = 256;
-      uint8_t codes[kRun];
-      for (int64_t begin = 0; begin < n; begin += kRun) {
-        const int64_t count = std::min(kRun, n - begin);
-        encode(Format::kE4M3, applied + begin, count, codes);
-        for (int64_t i = 0; i < count; ++i) {
-          stored[begin + i] = codes[i];
-          applied[begin + i] = inverse / decode(Format::kE4M3, codes[i]);
-        }
-      }
-      return;
-    }
+    case Kind::kNvfp4:
+      return tiles::nvfp4_scales(greatest, n, largest, nvfp4_tensor_scale(tensor_greatest), kLeastNvfp4Block,
+                                 stored, applied);
   }
 }
 

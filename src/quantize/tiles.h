@@ -41,7 +41,8 @@ void decode_run(Format format, const uint8_t* codes, int64_t n, const BlockFacto
 void decode_run(Format format, const uint8_t* codes, int64_t n, const BlockFactors& blocks, BF16* out);
 
 // A tile of the source: up to 128 x 128 values, filled up with zeros to multiples of 64 both ways.
-inline constexpr int64_t kTile = 128;
+inline constexpr int kLogTile = 7;
+inline constexpr int64_t kTile = 1 << kLogTile;
 inline constexpr int64_t kFill = 64;
 constexpr int64_t filled(int64_t n) {
   return (n + kFill - 1) / kFill * kFill;
@@ -75,24 +76,30 @@ struct Greatest {
 
 // Loads tile.rows x tile.columns values, `stride` elements from row to row, and finds their greatest magnitudes.
 void load(const void* data, DType dtype, int64_t stride, const Greatest& greatest, Tile* tile);
+// Transforms every 16 whole columns of a tile: hadamard_16() of each row.
+void hadamard_across(Tile* tile, HadamardSigns signs);
 // Transforms every 16 whole rows of a tile: hadamard_16() of each column.
 void hadamard_down(Tile* tile, HadamardSigns signs);
 // The greatest magnitudes of a tile that changed after it was loaded.
 void find_greatest(const Tile& tile, const Greatest& greatest);
 
+// Knowledge of the scaled values of a tile: none, that no value is NaN, or also that no value rounds to more than the
+// largest of the format.
+enum class Range : uint8_t { kUnknown, kFinite, kFits };
 // How values become codes: times `factors`, or divided by them, then rounded.
 struct Conversion {
   Format format;
-  bool divide;
+  bool divide;                       // blocks are then kTile columns wide
   const StochasticBits* stochastic;  // nullptr: to nearest
-  bool in_range;                     // no value becomes NaN or more than the largest: the loops need not look
+  Range range;
 };
 // Where codes go: rows of `pitch` bytes. e2m1 is packed, two a byte. `stream`: past the caches if whole lines allow it,
-// which saves reading the lines that are overwritten.
+// which saves reading the lines that are overwritten; the caller flushes such stores. Rows [ask_begin, ask_end) of Tile::next are prefetched meanwhile.
 struct Output {
   uint8_t* codes;
   int64_t pitch;
   bool stream;
+  int64_t ask_begin, ask_end;
 };
 // Blocks of `height` rows and `width` columns, powers of two; factors[row / height * kTile / width + column / width].
 void encode_across(const Tile& tile, const Conversion& conversion, int64_t height, int64_t width,

@@ -165,6 +165,42 @@ TEST(Quantizer, ReadsRowsAtAnyStrideAndWritesOnlyItsOwn) {
   }
 }
 
+// Blocks that divide may multiply by a reciprocal of two parts instead: quotients next to every tie of the codes, of
+// divisors of many significands and those that the reciprocal cannot serve.
+TEST(Quantizer, QuotientsNextToTiesRoundAsDivisionsDo) {
+  constexpr int64_t kRows = 256, kColumns = 128;
+  for (const Format format : {Format::kE4M3, Format::kE5M2}) {
+    const ScaleRule rule = ScaleRule::block_row(format);
+    std::vector<float> x(kRows * kColumns);
+    for (int64_t i = 0; i < kRows; ++i) {
+      const uint32_t word = random_word({kKey, 5}, i);
+      // Every other divisor ends in ones, or in ones and a zero.
+      const uint32_t ones = i % 4 == 0 ? 0xfffffu : i % 4 == 2 ? 0xffffeu : 0;
+      const auto wanted = std::bit_cast<float>(0x3f800000u | (word >> 9) | ones);
+      const float divisor = rule.scale_of(wanted * largest_of(format)).applied;
+      float* const row = x.data() + i * kColumns;
+      for (int64_t j = 1; j < kColumns; ++j) {
+        // Between two codes, and up to two fp32 numbers away.
+        const float tie = (decode(format, static_cast<uint32_t>(j % 100)) +
+                           decode(format, static_cast<uint32_t>(j % 100 + 1))) /
+                          2;
+        const auto away = static_cast<uint32_t>((i + j) % 5);
+        row[j] = std::bit_cast<float>(std::bit_cast<uint32_t>(divisor * tie) + away - 2);
+        if (j % 3 == 0) row[j] = -row[j];
+      }
+      row[0] = wanted * largest_of(format);
+      row[1] = -0.0f;
+    }
+    fixtures::on_every_target([&](int64_t) {
+      const std::vector<float> y = transposed(x, kRows, kColumns);
+      expect_by_definition(quantized(source_of(x, kRows, kColumns), {rule}, Along::kRows), x, kRows, kColumns,
+                           rule);
+      expect_by_definition(quantized(source_of(y, kColumns, kRows), {rule}, Along::kColumns), x, kRows,
+                           kColumns, rule);
+    });
+  }
+}
+
 // Codes of large results go past the caches if whole lines of memory belong to them.
 TEST(Quantizer, LargeResultsAreTheSameAtEveryAlignment) {
   constexpr int64_t kRows = 4096 + 17, kColumns = 2048 + 64;
@@ -362,6 +398,26 @@ TEST(Quantizer, StaleGreatestMagnitudesSaturate) {
   result.greatest = {2.0f};
   quantize(source_of(x, 1, 4), request_of(treatment, result), std::nullopt);
   EXPECT_EQ(dequantized(treatment.rule, result), (std::vector<float>{1.0f, -2.0f, 2.0f, -2.0f}));
+}
+
+TEST(Quantizer, HadamardInVectorsIsTheDefinition) {
+  constexpr int64_t kRows = 19, kColumns = 150;
+  const std::vector<float> x = golden_matrix(kKey, kRows, kColumns, false);
+  std::vector<float> y = x;
+  const KeepSubnormals keep;
+  for (int64_t i = 0; i < kRows; ++i) {
+    for (int64_t j = 0; j + kHadamard <= kColumns; j += kHadamard)
+      hadamard_16(y.data() + i * kColumns + j, 1, HadamardSigns{0x6a31});
+  }
+  const ScaleRule rule = ScaleRule::nvfp4_row();
+  const Treatment transforms{.rule = rule, .hadamard = HadamardSigns{0x6a31}};
+  fixtures::on_every_target([&](int64_t) {
+    EXPECT_EQ(quantized(source_of(x, kRows, kColumns), transforms, Along::kRows),
+              quantized(source_of(y, kRows, kColumns), {rule}, Along::kRows));
+    const std::vector<float> across = transposed(x, kRows, kColumns), other = transposed(y, kRows, kColumns);
+    EXPECT_EQ(quantized(source_of(across, kColumns, kRows), transforms, Along::kColumns),
+              quantized(source_of(other, kColumns, kRows), {rule}, Along::kColumns));
+  });
 }
 
 TEST(Quantizer, HadamardKeepsMatmuls) {
