@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "config/layout.h"
 #include "config/objective.h"
+#include "config/precision.h"
 #include "config/resolve.h"
 #include "library/rank_report.h"
 #include "library/run_inputs.h"
@@ -362,10 +363,13 @@ std::string Explanation::setting() const {
   }
   out += "\n";
   const data::RowShape row = config::row_shape(config, model);
-  out += fmt::format("Batch: {} sequences of {} tokens{}, {} per micro-batch; computed in {}\n",
+  out += fmt::format("Batch: {} sequences of {} tokens{}, {} per micro-batch; computed in {}{}\n",
                      config.training.global_batch_size, config.training.sequence_length,
                      row.encoder_length > 0 ? fmt::format(" and {} in the decoder", row.tokens) : "",
-                     *config.training.micro_batch_size, name_of(config::activation_dtype(config)));
+                     *config.training.micro_batch_size, name_of(config::activation_dtype(config)),
+                     config::computes_in_codes(config)
+                         ? fmt::format(", matmuls in {}", config::precision_in_words(config))
+                         : "");
   out += machine_text(machine_);
   return out;
 }

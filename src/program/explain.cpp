@@ -211,6 +211,23 @@ std::string segment_text(const Program& program, const SegmentAt& segment, const
   return text;
 }
 
+// Of delayed scaling: its histories among the states, and when it quantises. Empty without histories.
+std::string histories_text(const ProgramSet& set) {
+  int64_t inputs = 0, weights = 0, gradients = 0, bytes = 0;
+  for (const Persistent& entry : set.persistent) {
+    if (entry.role != graph::Role::kState || !entry.name.starts_with("history_")) continue;
+    bytes += entry.bytes;
+    ++(entry.name.starts_with("history_input.")    ? inputs
+       : entry.name.starts_with("history_weight.") ? weights
+                                                   : gradients);
+  }
+  if (bytes == 0) return {};
+  return fmt::format(
+      "  the state includes histories of {} steps for {} inputs, {} weights and {} gradients: {}\n"
+      "  weights are quantised once after an update, the others in every micro-batch, all with scales of earlier steps\n",
+      set.options.precision->history, inputs, weights, gradients, bytes_text(static_cast<double>(bytes)));
+}
+
 }  // namespace
 
 std::string instruction_id(const SegmentAt& at, size_t index, bool accumulates) {
@@ -293,6 +310,7 @@ std::string explain_memory(const ProgramSet& set) {
                         bytes_text(static_cast<double>(region.bytes)),
                         region.values > 0 ? std::to_string(region.values) : "");
   }
+  text += histories_text(set);
   if (set.cache_bytes > 0) {
     text += fmt::format("  the workspace begins with {} of {} while text is generated\n",
                         bytes_text(static_cast<double>(set.cache_bytes)),

@@ -1,5 +1,7 @@
 // strata check precision: runs in 8 and 4 bits, before and after training, and weights that a recipe cannot hold.
 
+#include <map>
+
 #include "base/json.h"
 #include "fixtures/cli_fixture.h"
 
@@ -144,6 +146,63 @@ TEST_F(PrecisionCommand, NamesWhatToSet) {
   }
   for (const char* wrong : {"", "run.toml --model run", "nowhere.toml", "--model nowhere"})
     EXPECT_EQ(run(std::string("check precision ") + wrong).code, 2) << wrong;
+}
+
+// Each of two layers has four weights; a history is 1,024 steps and the magnitude in force, in fp32.
+TEST_F(PrecisionCommand, ExplainsHistoriesOfDelayedScaling) {
+  const auto states_of = [&](const char* recipe, std::string& text) {
+    const std::string set = std::string(" --set precision.recipe=") + recipe;
+    text = run("explain run.toml" + set).out;
+    const json parsed = parse_json<json>(run("explain run.toml --json" + set).out);
+    std::map<std::string, int64_t> histories;
+    int64_t others = 0;
+    for (const json& value : parsed.at("persistent")) {
+      if (value.at("role") != "state") continue;
+      const std::string name = value.at("name");
+      if (name.starts_with("history_")) {
+        histories[name.substr(0, name.find('.'))] += value.at("bytes").get<int64_t>();
+      } else {
+        others += value.at("bytes").get<int64_t>();
+      }
+    }
+    return std::pair(histories, others);
+  };
+  std::string delayed_text, block_text;
+  const auto [delayed, others] = states_of("delayed", delayed_text);
+  const auto [block, same] = states_of("block", block_text);
+  const int64_t each = 8 * 1025 * 4;
+  EXPECT_EQ(delayed, (std::map<std::string, int64_t>{
+                         {"history_input", each}, {"history_weight", each}, {"history_gradient", each}}));
+  EXPECT_TRUE(block.empty());
+  EXPECT_EQ(others, same);
+  EXPECT_TRUE(contains(delayed_text, "computed in bf16, matmuls in fp8 (delayed)")) << delayed_text;
+  EXPECT_TRUE(
+      contains(delayed_text, "histories of 1024 steps for 8 inputs, 8 weights and 8 gradients: 98.4 kB"))
+      << delayed_text;
+  EXPECT_TRUE(contains(block_text, "matmuls in fp8 (block)") && !contains(block_text, "histories"))
+      << block_text;
+
+  // Weights once after an update, before the micro-batches; inputs and gradients as they are read.
+  const std::string program = run("explain run.toml --program --set precision.recipe=delayed").out;
+  const size_t weight = program.find("greatest.history_weight."),
+               forward = program.find("greatest.history_input."),
+               backward = program.find("greatest.history_gradient."), after = program.find("follow_history");
+  ASSERT_TRUE(weight < forward && forward < backward && backward < after && after != std::string::npos);
+}
+
+TEST_F(PrecisionCommand, BenchShowsEveryRecipe) {
+  const Outcome outcome = run(
+      "bench precision --json --set model.preset=llama3-5m --set model.override.vocab_size=512 "
+      "--set model.override.num_hidden_layers=1 --set model.override.hidden_size=64 "
+      "--set model.override.intermediate_size=64 --set 'precision.keep=[\"head\"]' "
+      "--set training.micro_batch_size=1 --set training.global_batch_size=1 --set training.sequence_length=16");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const json bench = parse_json<json>(outcome.out);
+  for (const char* recipe : {"block", "tensor", "delayed", "row", "row_hp_wgrad", "mxfp8", "nvfp4"}) {
+    const json& of_recipe = bench.at("precision").begin()->at("recipes").at(recipe);
+    EXPECT_GT(of_recipe.at("quantize_of_triad").get<double>(), 0) << recipe;
+    EXPECT_TRUE(of_recipe.at("product_of_plain").at("forward").is_number()) << recipe;
+  }
 }
 
 // A layout changes no rounding, so the check needs no ranks.
