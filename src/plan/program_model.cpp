@@ -184,15 +184,15 @@ class Programs {
     LayerTime out = layer(mix.sparse_share());
     if (mix.kinds.empty()) return out;
     const LayerTime dense = layer(0);
-    const auto change = [&](double LayerTime::*part) {
-      for (size_t i = 0; i < mix.kinds.size(); ++i)
-        out.*part += mix.kinds[i] / mix.layers() * (time_of(kinds_[i]).*part - dense.*part);
-    };
-    for (double LayerTime::*part :
-         {&LayerTime::matmul, &LayerTime::scores, &LayerTime::input_grad, &LayerTime::weight_grad,
-          &LayerTime::elements, &LayerTime::repeated, &LayerTime::tensor, &LayerTime::context,
-          &LayerTime::expert, &LayerTime::tensor_forward})
-      change(part);
+    for (size_t i = 0; i < mix.kinds.size(); ++i) {
+      const LayerTime own = time_of(kinds_[i]);
+      const double share = mix.kinds[i] / mix.layers();
+      for (double LayerTime::*part :
+           {&LayerTime::matmul, &LayerTime::scores, &LayerTime::input_grad, &LayerTime::weight_grad,
+            &LayerTime::elements, &LayerTime::repeated, &LayerTime::tensor, &LayerTime::context,
+            &LayerTime::expert, &LayerTime::tensor_forward})
+        out.*part += share * (own.*part - dense.*part);
+    }
     return out;
   }
 

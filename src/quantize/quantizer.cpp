@@ -208,14 +208,17 @@ class Result {
                             Workspace& workspace) const {
     const bool down = along_ == Along::kColumns;
     bool finite = true;
-    float of_blocks[kTile];  // the row's greatest magnitude, for each of its blocks
     const int64_t lines = down ? count.column : count.row, length = down ? count.row : count.column;
     for (int64_t i = 0; i < lines; ++i) {
       const int64_t at = i * (down ? step.column : step.row);
-      if (!down) std::fill_n(of_blocks, length, greatest_[row + i]);
-      rule_.scales_of_rows(greatest + at, down ? greatest_ + row : of_blocks, length, workspace.stored + at,
-                           workspace.factors + at);
-      finite = finite && tiles::all_finite(workspace.factors + at, length);
+      uint32_t* const stored = workspace.stored + at;
+      float* const factors = workspace.factors + at;
+      if (down) {
+        rule_.scales_of_rows(greatest + at, greatest_ + row, length, stored, factors);
+      } else {
+        rule_.scales_of(greatest + at, length, greatest_[row + i], stored, factors);
+      }
+      finite = finite && tiles::all_finite(factors, length);
     }
     return finite;
   }
