@@ -302,6 +302,13 @@ void check_operand(const NodeView& view, std::string_view name, ValueId id, bool
                                 dtypes.size() > 1 ? "f32, bf16 or f16" : strata::name_of(dtypes.front())));
 }
 
+void check_same_dtype(const NodeView& view, std::string_view name, ValueId id, ValueId other) {
+  const Value &found = view.graph.value(id), &expected = view.graph.value(other);
+  if (found.dtype == expected.dtype) return;
+  shape_error(view, fmt::format("{} is {}: expected {}, like {}", name, strata::name_of(found.dtype),
+                                strata::name_of(expected.dtype), expected.name));
+}
+
 double streamed_bytes(const NodeView& view) {
   double bytes = 0;
   for (int i = 0; i < static_cast<int>(view.node.inputs.size()); ++i) {

@@ -197,6 +197,8 @@ struct Rules {
 // Throws ConfigError("[OP] …") if an operand is missing or its dtype does not match its kind.
 void check_operand(const NodeView& view, std::string_view name, ValueId id, bool optional,
                    std::span<const DType> dtypes);
+// Kernels take one dtype for all activations that they read; throws ConfigError("[OP] …") if two differ.
+void check_same_dtype(const NodeView& view, std::string_view name, ValueId id, ValueId other);
 
 namespace detail {
 
@@ -217,10 +219,16 @@ template <typename Op>
 void check_inputs(const NodeView& view) {
   typename Op::template In<Declared> members{};
   const std::vector<ValueId>& inputs = view.node.inputs;
+  ValueId activation = kNone;
   visit(members, inputs.size(), [&](auto&, auto kind, std::string_view name, size_t first, size_t count) {
-    for (size_t i = first; i < first + count; ++i)
-      check_operand(view, name, i < inputs.size() ? inputs[i] : kNone, kind.optional,
-                    dtypes_of<typename decltype(kind)::Element>());
+    using Element = typename decltype(kind)::Element;
+    for (size_t i = first; i < first + count; ++i) {
+      const ValueId id = i < inputs.size() ? inputs[i] : kNone;
+      check_operand(view, name, id, kind.optional, dtypes_of<Element>());
+      if (!std::is_same_v<Element, Act> || id == kNone) continue;
+      if (activation == kNone) activation = id;
+      check_same_dtype(view, name, id, activation);
+    }
   });
 }
 

@@ -1,5 +1,6 @@
 #include "ops/rules.h"
 #include "ops/linear/linear.h"
+#include "ops/router/router.h"
 
 namespace strata::ops {
 namespace {
@@ -23,7 +24,9 @@ Outputs<Linear> infer_linear(const View<Linear>& node) {
 void gradient_linear(GradientBuilder& builder, const View<Linear>& node) {
   Graph& graph = builder.graph();
   const auto& in = node.in;
-  const ValueId dy = builder.gradient_of(node.out.y);
+  ValueId dy = builder.gradient_of(node.out.y);
+  // As the product rounds its input, so do its gradients.
+  if (node.attrs.f32_output) dy = cast(graph, dy, node.in.x->dtype);
   if (!node.attrs.detached && builder.wants(in.x))
     builder.add_gradient(in.x, add<LinearGradInput>(graph, {.dy = dy, .weight = in.weight}).dx);
   builder.weight_grad();
