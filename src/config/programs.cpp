@@ -167,7 +167,7 @@ program::Compiled compile_run(const RunConfig& config, const models::ModelConfig
   options.context_kind = config.parallel.context_kind;
   options.indexer = config.model.indexer.value_or(layers::Settings::Indexer::kSparse);
   options.experts = expert_layout(config, host_ranks);
-  options.gathers_narrow = config.precision.gather == "bf16";
+  options.gathers_narrow = config.precision.gather != "fp32" && options.activations == DType::kBF16;
   options.zero = static_cast<int>(config.parallel.zero.value_or(0));
   options.reshard_after_forward = config.parallel.reshard_after_forward.value_or(true);
   options.prefetch = config.parallel.prefetch.value_or(config.parallel.progress == Progress::kThread ? 1 : 0);

@@ -263,7 +263,7 @@ TableSpec precision_table() {
           key("keep", &PrecisionTable::keep,
               "Matmuls that stay in bf16: \"head\", \"first N\" and \"last N\" blocks, tensor names with * and ?."),
           key("gather", &PrecisionTable::gather,
-              "Type in which ZeRO gathers weights; auto: codes if matmuls read these, else fp32.",
+              "Type in which ZeRO gathers weights; auto: the one in which matmuls read them.",
               choice({"auto", "fp32", "bf16", "fp8"})),
           key("weights", &PrecisionTable::weights,
               "Type of matrices and tables between steps: fp32, or bf16 without masters. Norms, biases and routers "

@@ -43,7 +43,7 @@ struct Work {
 
 // What a program does for a later micro-batch, and holds for it.
 struct Measured {
-  double parameters = 0;
+  double parameters = 0, multiplied = 0;
   std::map<Segment, std::vector<Work>> lists;
   std::map<std::string, double> pools;  // bytes of an entry
   double workspace = 0;
@@ -183,8 +183,10 @@ class LayerPrograms final : public planning::LayerCosts {
   static Measured measured(const program::ProgramSet& set) {
     const program::Program& program = set.programs.front();
     Measured out;
-    for (const program::Persistent& entry : set.persistent)
+    for (const program::Persistent& entry : set.persistent) {
       if (entry.role == graph::Role::kParameter) out.parameters += static_cast<double>(entry.bytes) / 4;
+      if (entry.role == graph::Role::kEncoded) out.multiplied += static_cast<double>(entry.bytes) / 2;
+    }
     for (const program::Action& action : program.script) {
       const bool updates = action.segment == Segment::kUpdate;
       if (!updates && (!program::is_of_micro_batch(action.segment) || action.micro_batch == 0)) continue;
@@ -290,6 +292,7 @@ class LayerPrograms final : public planning::LayerCosts {
     };
     LayerCost out;
     out.parameters = more.parameters - fewer.parameters;
+    out.multiplied = more.multiplied - fewer.multiplied;
     out.forward = seconds(Segment::kForward);
     out.input_grad = seconds(Segment::kBackward) + seconds(Segment::kInputGrad);
     out.weight_grad = seconds(Segment::kWeightGrad);

@@ -15,6 +15,7 @@ struct TrainingJob;
 // One layer on one rank, for one micro-batch: a mixer, an FFN or both, without experts.
 struct LayerCost {
   double parameters = 0;  // of a tensor rank
+  double multiplied = 0;  // of these, those that matmuls read in the type of activations
   // Seconds of F, I and W with waiting for exchanges; `input_grad` is B where I and W are not separate.
   double forward = 0, input_grad = 0, weight_grad = 0;
   // Of these: waiting for exchanges of the tensor and context axes.

@@ -200,11 +200,18 @@ class ProgramMemory {
     };
     MemoryUse out;
     const double multiplied = dense + experts + (has_head ? table_ : 0);
-    // ZeRO-3 keeps copies only of experts that it does not shard.
+    // ZeRO-3 keeps whole copies only of experts that it does not shard.
     if (s_.element == 2)
       out.weights = 2 * (s_.layout.zero_stage < 3 ? multiplied : s_.expert_shards(3) > 1 ? 0 : experts);
-    // Whole rows of the embedding are looked up.
-    if (embeds && (s_.layout.zero_stage == 1 || s_.layout.zero_stage == 2)) out.weights += 4 * table_;
+    if (s_.layout.zero_stage > 0) {
+      // Whole rows of the embedding are looked up.
+      if (embeds && !(has_head && s_.model.tied) && s_.layout.zero_stage < 3)
+        out.weights += s_.element * table_;
+      // A rank gathers from copies of its shards.
+      if (s_.element == 2)
+        out.weights += 2 * ((dense + tables) / static_cast<double>(s_.layout.shards) +
+                            (s_.expert_shards(1) > 1 ? experts / s_.expert_shards(1) : 0));
+    }
     out.gradients = bytes(kGradient, 2);
     out.optimizer = bytes(kMaster + kMoments, 1);
     return out;
@@ -239,12 +246,12 @@ class ProgramMemory {
     const double layers = std::min(chunk.layers(), waits ? 1.0 : 2.0);
     const double gradients = 4 * (layers * largest_layer() + table);
     if (s_.layout.zero_stage < 3) return gradients;
-    return std::max(gradients, largest_layer() * 2 * (4 + s_.element));
+    return std::max(gradients, largest_layer() * 2 * s_.element);
   }
 
   // In fp32, whole, after an update: they take the place of activations.
   double gathered_after_update(const std::vector<Chunk>& chunks) const {
-    if (s_.layout.zero_stage != 1 && s_.layout.zero_stage != 2) return 0;
+    if (s_.element == 2 || (s_.layout.zero_stage != 1 && s_.layout.zero_stage != 2)) return 0;
     double out = 0;
     for (const Chunk& chunk : chunks) out += 4 * (sharded(chunk) + (chunk.has_head ? table_ : 0));
     return out;
@@ -308,8 +315,9 @@ class ProgramMemory {
       working = peak.working;
     }
     if (s_.layout.zero_stage >= 2) working += 4 * (table_ + s_.h * width / s_.t);
-    if (s_.layout.zero_stage >= 3)
-      working += (full && (s_.t > 1 || s_.layout.context > 1) ? 5.5 : 8) * largest_layer();
+    // With full recompute, gradients of a layer wait for its second gather, unless exchanges of other axes are between.
+    const double repeated = s_.t > 1 ? 2 : s_.layout.context > 1 ? 5 : 7.5;
+    if (s_.layout.zero_stage >= 3) working += (full ? repeated : 4) * largest_layer();
     // Keys and values while text is generated, and the weights that are gathered then.
     const double caches = s_.model.latent.used() ? 0
                                                  : s_.element * all.layers() * 2 * s_.keys / s_.t *

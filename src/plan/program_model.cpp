@@ -407,10 +407,10 @@ class Programs {
         s_.layout.zero_stage > 0 ? s_.layout.shards : static_cast<int64_t>(s_.expert_groups());
     const Group replicas{s_.layout.data / held_by, inner * held_by};
     const double sharded_experts = s_.expert_shards(1) > 1 ? held.experts : 0;
-    const double dense = 4 * (held.dense + sharded_experts);  // fp32 weights and gradients travel
+    const double dense = 4 * (held.dense + sharded_experts);  // of gradients in fp32
     const double experts = 4 * held.experts / s_.expert_shards(1);
     const double reduce = exchange(Exchange::kReduceScatter, group, dense);
-    const double gather = exchange(Exchange::kGather, group, dense);
+    const double gather = exchange(Exchange::kGather, group, gathered_share() * dense);
     double sent = 0;
     add_held_up(out, replicas, group, dense, experts);
     if (s_.layout.zero_stage == 0) {
@@ -429,14 +429,12 @@ class Programs {
     out.data = sent;
     const double own = s_.layout.zero_stage > 0 ? held.dense / shards + held.experts / s_.expert_shards(1)
                                                 : held.dense + held.experts;
-    // ZeRO-3 makes bf16 copies of the gathered weights in every micro-batch.
-    const double gathered = s_.layout.zero_stage >= 3 ? 1.8 * s_.m : 1;
-    const double encoded =
-        s_.element == 2
-            ? 6 * (gathered * held.dense + (s_.expert_shards(3) > 1 ? gathered : 1) * held.experts)
-            : 0;
+    const double encoded = s_.element == 2 ? 6 * own : 0;  // a copy in bf16
     out.optimizer = (36 * own + encoded) / memory_rate_;
   }
+
+  // Bytes of gathered weights relative to those of gradients; the few that stay in fp32 are not counted.
+  double gathered_share() const { return s_.element / 4; }
 
   // Of a micro-batch: in the segments of the rank's stages ZeRO-2 and 3 reduce the gradients of a layer while the
   // next one is computed, and ZeRO-3 gathers the weights of a layer while the one before is. A segment ends
@@ -448,7 +446,8 @@ class Programs {
     const double table = 4 * s_.counts.embedding / s_.t * (s_.layout.pipeline > 1 || s_.model.tied ? 1 : 2);
     const double of_layer = (bytes - table) / rank.mix.layers();
     const double reduce = exchange(Exchange::kReduceScatter, group, of_layer);
-    const double gather = s_.layout.zero_stage >= 3 ? exchange(Exchange::kGather, group, of_layer) : 0;
+    const double gather =
+        s_.layout.zero_stage >= 3 ? exchange(Exchange::kGather, group, gathered_share() * of_layer) : 0;
     // Exchanges of the other axes wait in the same queue.
     const bool others = s_.layout.context > 1 || s_.layout.expert > 1;
     const double hides = !others ? 1 : s_.layout.zero_stage >= 3 ? kHidesGathers : kHidesOthers;
@@ -486,7 +485,7 @@ class Programs {
                            : splits_backward(s_.layout)               ? tables + 2
                                                                       : tables;
     return tables * exchange(Exchange::kReduceScatter, group, bytes) +
-           gathers * exchange(Exchange::kGather, group, bytes);
+           gathers * exchange(Exchange::kGather, group, gathered_share() * bytes);
   }
 
   // In the last backward pass, rows to and from experts wait for the reductions of gradients, as do messages

@@ -27,7 +27,7 @@ struct ProgramShape {
   ParameterCounts counts;
   double t, p, m;  // tensor and pipeline ranks, micro-batches
   double tokens;   // of a micro-batch on one rank of the context axis, for all tensor ranks
-  double element;  // bytes of an activation
+  double element;  // bytes of an activation, and of a weight that matmuls read, as it is gathered
   double h;        // widths of a token in elements, for all tensor ranks
   // Keys with values; with latent attention of all heads. With fewer heads of keys than tensor ranks each rank
   // attends to one.

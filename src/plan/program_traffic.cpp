@@ -117,14 +117,24 @@ class Traffic {
 
   static double others(double ranks) { return (ranks - 1) / ranks; }
 
-  // Parameters that an axis shards or sums, with experts if all its ranks hold the same.
-  double layers(const Held& rank, bool with_experts) const {
+  // Parameters of matmuls that an axis shards or sums, with experts if all its ranks hold the same.
+  double multiplied(const Held& rank, bool with_experts) const {
     const auto shared = static_cast<double>(s_.model.moe.shared);
-    double out = rank.layers() * (s_.attention + s_.counts.norms) + rank.mix.dense * s_.counts.mlp / s_.t +
-                 of_kinds(rank, &LayerCost::parameters, s_.dense_parameters()) +
-                 rank.mix.sparse * (shared * s_.counts.expert / s_.t + s_.counts.router);
+    double out = rank.layers() * s_.attention + rank.mix.dense * s_.counts.mlp / s_.t +
+                 of_kinds(rank, &LayerCost::multiplied, s_.attention + s_.counts.mlp / s_.t) +
+                 rank.mix.sparse * shared * s_.counts.expert / s_.t;
     if (with_experts) out += rank.mix.sparse * experts();
     return out;
+  }
+  // The other ones, which are sent in fp32.
+  double wide(const Held& rank) const {
+    double out = rank.layers() * s_.counts.norms + rank.mix.sparse * s_.counts.router;
+    for (size_t i = 0; i < rank.mix.kinds.size(); ++i)
+      out += rank.mix.kinds[i] * (kinds_[i].parameters - kinds_[i].multiplied - s_.counts.norms);
+    return out;
+  }
+  double layers(const Held& rank, bool with_experts) const {
+    return multiplied(rank, with_experts) + wide(rank);
   }
   double tables(const Held& rank) const {
     const bool both = rank.embeds && rank.has_head && !s_.model.tied;
@@ -141,6 +151,9 @@ class Traffic {
     const auto ranks = static_cast<double>(s_.layout.data);
     const auto shards = static_cast<double>(s_.layout.shards);
     const double held = layers(rank, replicated_experts()), table = tables(rank);
+    // Of weights that are gathered, in fp32 parameters.
+    const double share = s_.element / kWire;
+    const double gathered = share * multiplied(rank, replicated_experts()) + wide(rank);
     // Experts that groups of shards hold are summed over the replicas of these.
     const double groups = ranks / (s_.layout.zero_stage > 0 ? shards : s_.expert_groups());
     const double of_experts =
@@ -150,14 +163,14 @@ class Traffic {
       const double sums = replicated_experts() ? others(ranks) : others(s_.expert_groups()) + others(groups);
       return 2 * sums * kWire * (held + table) + of_experts;
     }
-    double times = 2 * (held + table);  // a reduction and a gather
-    if (s_.layout.zero_stage == 2) times = (s_.m + 1) * (held + table);
+    double times = (s_.layout.zero_stage == 1 ? 1 : s_.m) * (held + table);  // reductions, then gathers
     // Layers are gathered for both passes; the head too, where tensor ranks or split passes compute logits again.
     const bool repeats = splits_backward(s_.layout) || s_.t > 1;
     const double again = repeats && rank.has_head ? s_.counts.embedding / s_.t : 0;
     // A head that is the embedding's table is gathered for both.
     const double twice = s_.model.tied && rank.embeds && rank.has_head ? table : 0;
-    if (s_.layout.zero_stage >= 3) times = s_.m * (3 * held + 2 * table + again + twice);
+    times += s_.layout.zero_stage < 3 ? gathered + share * table
+                                      : s_.m * (2 * gathered + share * (table + again + twice));
     const double replicas = ranks / shards;
     return kWire * (others(shards) * times + 2 * others(replicas) * (held + table) / shards) + of_experts;
   }

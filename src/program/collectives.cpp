@@ -138,7 +138,7 @@ class Grouping {
     graph::Axis axis;
     std::string move;
     size_t single;                                 // gathers outside of layers are used far apart
-    bool moves_encoded;                            // what nodes of kEncode make first
+    bool moves_codes;                              // in kEncode, what its nodes make between gathers
     auto operator<=>(const Key&) const = default;  // NOLINT(modernize-use-nullptr): there is no null
   };
   using Group = std::vector<size_t>;  // nodes
@@ -158,9 +158,12 @@ class Grouping {
       const auto& attrs = node.attrs.as<ReshardAttrs>();
       if (family != Family::kGather) earlier_axes[node.outputs.front()] = earlier + 1;
       const bool single = family == Family::kGather && node.layer == kNone && node.phase != Phase::kEncode;
+      // Copies in bf16 are made before all gathers (program/narrow.h).
+      const bool moves_codes = node.phase == Phase::kEncode && graph_.value(x).role == Role::kEncoded &&
+                               graph_.value(x).dtype != DType::kBF16;
       groups_[{family, node.phase, node.layer, node.chunk, earlier, attrs.axis,
                fmt::format("{}{}{}", str(attrs.from), str(attrs.to), fmt::join(attrs.among, ",")),
-               single ? i + 1 : 0, graph_.value(x).role == Role::kEncoded}]
+               single ? i + 1 : 0, moves_codes}]
           .push_back(i);
       if (family == Family::kReduce) {
         const auto made = written.find(x);
@@ -184,7 +187,7 @@ class Grouping {
         reductions.emplace_back(&key, &group);
         last_reduced = std::max(last_reduced, group.back());
       } else {
-        at[key.family == Family::kGather && !key.moves_encoded ? group.front() : group.back()].push_back(
+        at[key.family == Family::kGather && !key.moves_codes ? group.front() : group.back()].push_back(
             &group);
       }
     }

@@ -2,10 +2,13 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <iterator>
 #include <map>
 #include <utility>
 #include <vector>
 
+#include "device/encode.h"
 #include "graph/reshard.h"
 #include "graph/zero.h"
 #include "ops/embedding/embedding.h"
@@ -116,44 +119,100 @@ bool rounds_to_bf16(const Graph& graph, const Node& node, size_t input) {
 }
 
 // Sends bf16 copies of shards in place of weights that are only read rounded.
-void narrow_gathers(Graph& graph, std::vector<bool>& narrow) {
-  std::vector<bool> is_rounded(static_cast<size_t>(graph.value_count()), true);
-  for (const Node& node : graph.nodes()) {
-    for (size_t i = 0; i < node.inputs.size(); ++i) {
-      if (node.inputs[i] != kNone && !rounds_to_bf16(graph, node, i))
-        is_rounded[static_cast<size_t>(node.inputs[i])] = false;
-    }
-  }
-  std::map<ValueId, ValueId> copies;  // of shards
-  std::vector<ValueId> order;
-  for (Node& node : graph.nodes()) {
-    if (!graph::is_gather(graph, node) || node.inputs.size() != 1) continue;
-    const ValueId whole = node.outputs.front(), shard = node.inputs.front();
-    if (graph.value(whole).role != graph::Role::kActivation ||
-        graph.value(shard).role != graph::Role::kParameter || graph.value(shard).dtype != DType::kF32 ||
-        !is_rounded[static_cast<size_t>(whole)])
-      continue;
-    const auto [copy, is_new] = copies.try_emplace(shard, kNone);
-    if (is_new) {
-      Value value = graph.value(shard);
-      value.name += "@bf16";
+class NarrowGathers {
+ public:
+  NarrowGathers(Graph& graph, std::vector<bool>& narrow) : graph_(graph), narrow_(narrow) {}
+
+  void run() {
+    const std::vector<bool> is_rounded = only_rounded();
+    for (Node& node : graph_.nodes()) {
+      if (!graph::is_gather(graph_, node) || node.inputs.size() != 1) continue;
+      const ValueId whole = node.outputs.front(), shard = node.inputs.front();
+      if (graph_.value(shard).role != graph::Role::kParameter || graph_.value(shard).dtype != DType::kF32 ||
+          !is_rounded[static_cast<size_t>(whole)])
+        continue;
+      node.inputs.front() = copy_of(shard);
+      Value& value = graph_.value(whole);
       value.dtype = DType::kBF16;
-      value.role = graph::Role::kEncoded;
-      copy->second = graph.add_value(std::move(value));
-      order.push_back(shard);
+      // Another program, one of whose readers does not round, may keep the weight in fp32.
+      value.name += "@bf16";
+      narrow_[static_cast<size_t>(whole)] = true;
     }
-    node.inputs.front() = copy->second;
-    graph.value(whole).dtype = DType::kBF16;
-    narrow[static_cast<size_t>(whole)] = true;
+    narrow_.resize(static_cast<size_t>(graph_.value_count()), false);
+    read_without_copies();
+    make_copies();
   }
-  narrow.resize(static_cast<size_t>(graph.value_count()), false);
-  graph.set_phase(graph::Phase::kEncode);
-  graph.set_layer(kNone);
-  graph.set_chunk(0);
-  for (const ValueId shard : order)
-    graph::add_into<ops::Cast>(graph, {.x = shard}, {.cast = copies.at(shard)}, {DType::kBF16});
-  graph.set_phase(graph::Phase::kForward);
-}
+
+ private:
+  std::vector<bool> only_rounded() const {
+    std::vector<bool> out(static_cast<size_t>(graph_.value_count()), true);
+    for (const Node& node : graph_.nodes()) {
+      for (size_t i = 0; i < node.inputs.size(); ++i) {
+        if (node.inputs[i] != kNone && !rounds_to_bf16(graph_, node, i))
+          out[static_cast<size_t>(node.inputs[i])] = false;
+      }
+    }
+    return out;
+  }
+
+  ValueId copy_of(ValueId shard) {
+    const auto [copy, is_new] = copies_.try_emplace(shard, kNone);
+    if (!is_new) return copy->second;
+    Value value = graph_.value(shard);
+    value.name += "@bf16";
+    value.dtype = DType::kBF16;
+    value.role = graph::Role::kEncoded;
+    return copy->second = graph_.add_value(std::move(value));
+  }
+
+  // Matmuls that want a weight in bf16 in the order of its elements read what was gathered.
+  void read_without_copies() {
+    std::map<ValueId, ValueId> gathered;  // by the copy
+    const auto is_copy = [&](const Node& node) {
+      if (node.op != &ops::PackWeight::def || !narrow_[static_cast<size_t>(node.inputs.front())])
+        return false;
+      const Value& whole = graph_.value(node.inputs.front());
+      return whole.sharding.whole_of != kNone &&
+             graph_.value(node.outputs.front()).encoding.layout == device::kPlainBf16;
+    };
+    std::vector<Node> old = std::move(graph_.nodes());
+    graph_.nodes().clear();
+    for (Node& node : old) {
+      if (is_copy(node)) {
+        gathered[node.outputs.front()] = node.inputs.front();
+        graph_.value(node.inputs.front()).encoding = graph_.value(node.outputs.front()).encoding;
+        narrow_[static_cast<size_t>(node.inputs.front())] = false;  // no reader needs another copy
+      } else {
+        graph_.nodes().push_back(std::move(node));
+      }
+    }
+    for (Node& node : graph_.nodes()) {
+      for (ValueId& input : node.inputs) {
+        if (const auto found = gathered.find(input); found != gathered.end()) input = found->second;
+      }
+    }
+  }
+
+  // Before what each update gathers.
+  void make_copies() {
+    std::vector<Node> old = std::move(graph_.nodes());
+    graph_.nodes().clear();
+    const auto first = std::find_if(old.begin(), old.end(),
+                                    [](const Node& node) { return node.phase == graph::Phase::kEncode; });
+    std::move(old.begin(), first, std::back_inserter(graph_.nodes()));
+    graph_.set_phase(graph::Phase::kEncode);
+    graph_.set_layer(kNone);
+    graph_.set_chunk(0);
+    for (const auto& [shard, copy] : copies_)
+      graph::add_into<ops::Cast>(graph_, {.x = shard}, {.cast = copy}, {DType::kBF16});
+    graph_.set_phase(graph::Phase::kForward);
+    std::move(first, old.end(), std::back_inserter(graph_.nodes()));
+  }
+
+  Graph& graph_;
+  std::vector<bool>& narrow_;
+  std::map<ValueId, ValueId> copies_;  // of shards
+};
 
 }  // namespace
 
@@ -169,7 +228,7 @@ void narrow_values(Graph& graph, const optim::RuleOf& rule_of) {
 
 void narrow_pass(Graph& graph, const optim::RuleOf& rule_of, bool gathers) {
   std::vector<bool> narrow = narrowed(graph, rule_of);
-  if (gathers) narrow_gathers(graph, narrow);
+  if (gathers) NarrowGathers(graph, narrow).run();
   for (const bool one : narrow) {
     if (one) return Widener(graph).run(narrow);
   }

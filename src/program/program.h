@@ -235,7 +235,7 @@ struct CompileOptions {
   layers::ExpertLayout experts = {};  // of models that have any
   int zero = 0;                       // the stage of ZeRO along the shard axis (graph/zero.h)
   bool reshard_after_forward = true;  // stage 3: backward puts parameters together again
-  bool gathers_narrow = false;        // stage 3: weights that are only read in bf16 travel in it
+  bool gathers_narrow = true;         // weights that are only read in bf16 travel in it (narrow.h)
   int64_t prefetch = 0;               // stage 3: number of layers by which gathers precede their use
   int64_t overlap_chunks = 1;         // with sequence_parallel: parts of the rows (program/row_chunks.h)
   DType reduce_dtype = DType::kF32;   // what sums of gradients are sent as

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "device/encode.h"
 #include "graph/loss_seed.h"
 #include "graph/reshard.h"
 #include "graph/sum.h"
@@ -134,7 +135,7 @@ std::vector<WantedEncoding> bf16_copies(const NodeView& node, const hardware::De
     const Value& weight = node.in(i);
     if (weight.dtype != DType::kF32 || weight.shape.rank() < 2) continue;
     const int64_t bytes = weight.shape.elements() * size_of(DType::kBF16);
-    wanted.push_back({i, {graph::Encoding::Kind::kPacked, bytes, "bf16"}, DType::kBF16});
+    wanted.push_back({i, {graph::Encoding::Kind::kPacked, bytes, kPlainBf16}, DType::kBF16});
   }
   return wanted;
 }

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "device/bind.h"
+#include "device/encode.h"
 #include "device/gpu/queue.h"
 #include "tensor/arena.h"
 
@@ -27,8 +28,7 @@ Encodings<Op> encodings(Gpu, const graph::View<Op>& node, const hardware::Device
 // An op, or a form of it, that has no GPU kernel. ConfigError: the run asked for it.
 [[noreturn]] void not_yet(std::string_view op, const std::string& form = {});
 
-// The one copy of a weight that GEMMs of bf16 read: bf16, in the order of its elements.
-inline constexpr const char* kBf16Copy = "bf16";
+// The one copy of a weight that GEMMs of bf16 read: kPlainBf16 (device/encode.h).
 graph::Encoding bf16_copy_of(const graph::Value& weight);
 
 // Those of an op's weights where its activations are bf16.

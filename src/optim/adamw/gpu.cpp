@@ -26,7 +26,7 @@ template <>
 bool writes(Gpu, const graph::View<optim::AdamWUpdate>& node, const graph::Value& encoded,
             const hardware::DeviceSpec&) {
   const Shape& shape = node.in.parameter->shape;
-  return encoded.encoding.layout == kBf16Copy && optim::row_range(node.attrs, shape).rows == shape[0];
+  return encoded.encoding.layout == kPlainBf16 && optim::row_range(node.attrs, shape).rows == shape[0];
 }
 
 }  // namespace strata::device
