@@ -41,8 +41,8 @@ namespace strata::graph {
 // --- Kinds of operands: their elements
 namespace kinds {
 
-struct Act {
-};  // hidden states and other activations: fp32, bf16 or fp16, those that an op reads all the same
+// Hidden states and other activations: fp32, bf16 or fp16. All that one op reads have the same type.
+struct Act {};
 struct Weight {};  // fp32, or in a device's packed layout
 struct Any {};     // anything that the op's rules allow
 struct F32 {};

@@ -315,9 +315,11 @@ class ProgramMemory {
       working = peak.working;
     }
     if (s_.layout.zero_stage >= 2) working += 4 * (table_ + s_.h * width / s_.t);
-    // With full recompute, gradients of a layer wait for its second gather, unless exchanges of other axes are between.
-    const double repeated = s_.t > 1 ? 2 : s_.layout.context > 1 ? 5 : 7.5;
-    if (s_.layout.zero_stage >= 3) working += (full ? repeated : 4) * largest_layer();
+    // A layer that is computed again is gathered twice while its gradients wait for their sums; exchanges of other axes
+    // let these end first.
+    const bool selects = s_.layout.recompute == Recompute::kSelective;
+    const double repeated = s_.t > 1 ? 2 : s_.layout.context > 1 ? 5 : 8.5;
+    if (s_.layout.zero_stage >= 3) working += (full ? repeated : selects ? 9 : 4) * largest_layer();
     // Keys and values while text is generated, and the weights that are gathered then.
     const double caches = s_.model.latent.used() ? 0
                                                  : s_.element * all.layers() * 2 * s_.keys / s_.t *

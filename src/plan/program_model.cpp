@@ -433,7 +433,7 @@ class Programs {
     out.optimizer = (36 * own + encoded) / memory_rate_;
   }
 
-  // Bytes of gathered weights relative to those of gradients; the few that stay in fp32 are not counted.
+  // Bytes of gathered weights relative to those of gradients; leaves out the few that stay in fp32.
   double gathered_share() const { return s_.element / 4; }
 
   // Of a micro-batch: in the segments of the rank's stages ZeRO-2 and 3 reduce the gradients of a layer while the

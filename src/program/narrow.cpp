@@ -165,7 +165,7 @@ class NarrowGathers {
     return copy->second = graph_.add_value(std::move(value));
   }
 
-  // Matmuls that want a weight in bf16 in the order of its elements read what was gathered.
+  // Matmuls that want a weight in bf16 in the order of its elements read the gathered one.
   void read_without_copies() {
     std::map<ValueId, ValueId> gathered;  // by the copy
     const auto is_copy = [&](const Node& node) {

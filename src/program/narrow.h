@@ -20,7 +20,7 @@ void narrow_values(graph::Graph& graph, const optim::RuleOf& rule_of);
 
 // For a graph with shapes of one rank, after kernels have been asked for packed layouts. With `gathers`, ranks also
 // gather bf16 where all readers of a weight round it to bf16: each casts its shard after an update. Half of the bytes
-// are sent, and no bit changes. Matmuls whose device wants a copy in bf16 read what was gathered (device/encode.h).
+// are sent, and no bit changes. Matmuls whose device wants a copy in bf16 read the gathered one (device/encode.h).
 void narrow_pass(graph::Graph& graph, const optim::RuleOf& rule_of, bool gathers);
 
 }  // namespace strata::program

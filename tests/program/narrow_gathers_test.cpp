@@ -56,7 +56,7 @@ CompileOptions options_for(const std::string& preset, const Layout& layout) {
   return options;
 }
 
-// Two updates: the second one reads what the first one made.
+// Two updates: the second one reads weights of the first one.
 MeshRanks trained(const CompileOptions& options) {
   return MeshRanks(compile({request_for(options.model, options.mesh.batch_ranks())}, options), 3,
                    [](Executor& executor, const graph::Coordinates& at) {

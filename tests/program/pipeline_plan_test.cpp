@@ -119,8 +119,8 @@ TEST(AtScale, ARankOfLlama405B) {
       sent[one.axis] = static_cast<double>(one.sent_bytes);
     // One message each way per micro-batch.
     expect(sent["pipeline"], kMicroBatches * 2 * rows * d * bf16, "messages");
-    // A reduce-scatter of gradients and a gather of weights, in fp32.
-    expect(sent["shard"], 2 * 4 * parameters * (kData - 1) / kData, "ZeRO");
+    // A reduce-scatter of gradients in fp32 and a gather of weights in bf16.
+    expect(sent["shard"], (4 + bf16) * parameters * (kData - 1) / kData, "ZeRO");
     // A layer gathers or scatters four times in forward and four times in backward, and gathers twice more
     // for the gradients of its weights.
     expect(sent["tensor"], kMicroBatches * layers * 10 * kTokens * d * bf16 * (kTensor - 1) / kTensor,

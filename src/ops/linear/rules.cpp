@@ -25,7 +25,7 @@ void gradient_linear(GradientBuilder& builder, const View<Linear>& node) {
   Graph& graph = builder.graph();
   const auto& in = node.in;
   ValueId dy = builder.gradient_of(node.out.y);
-  // As the product rounds its input, so do its gradients.
+  // Both matmuls of backward read the type of x.
   if (node.attrs.f32_output) dy = cast(graph, dy, node.in.x->dtype);
   if (!node.attrs.detached && builder.wants(in.x))
     builder.add_gradient(in.x, add<LinearGradInput>(graph, {.dy = dy, .weight = in.weight}).dx);
