@@ -208,9 +208,7 @@ class ProgramMemory {
       if (embeds && !(has_head && s_.model.tied) && s_.layout.zero_stage < 3)
         out.weights += s_.element * table_;
       // A rank gathers from copies of its shards.
-      if (s_.element == 2)
-        out.weights += 2 * ((dense + tables) / static_cast<double>(s_.layout.shards) +
-                            (s_.expert_shards(1) > 1 ? experts / s_.expert_shards(1) : 0));
+      if (s_.element == 2) out.weights += bytes(2, 1) - (s_.expert_shards(1) > 1 ? 0 : 2 * experts);
     }
     out.gradients = bytes(kGradient, 2);
     out.optimizer = bytes(kMaster + kMoments, 1);

@@ -128,10 +128,9 @@ class Traffic {
   }
   // The other ones, which are sent in fp32.
   double wide(const Held& rank) const {
-    double out = rank.layers() * s_.counts.norms + rank.mix.sparse * s_.counts.router;
-    for (size_t i = 0; i < rank.mix.kinds.size(); ++i)
-      out += rank.mix.kinds[i] * (kinds_[i].parameters - kinds_[i].multiplied - s_.counts.norms);
-    return out;
+    return rank.layers() * s_.counts.norms + rank.mix.sparse * s_.counts.router +
+           of_kinds(rank, &LayerCost::parameters, s_.dense_parameters()) -
+           of_kinds(rank, &LayerCost::multiplied, s_.attention + s_.counts.mlp / s_.t);
   }
   double layers(const Held& rank, bool with_experts) const {
     return multiplied(rank, with_experts) + wide(rank);
@@ -150,10 +149,11 @@ class Traffic {
   double data(const Held& rank) const {
     const auto ranks = static_cast<double>(s_.layout.data);
     const auto shards = static_cast<double>(s_.layout.shards);
-    const double held = layers(rank, replicated_experts()), table = tables(rank);
+    const double matrices = multiplied(rank, replicated_experts()), rest = wide(rank), table = tables(rank);
+    const double held = matrices + rest;
     // Of weights that are gathered, in fp32 parameters.
     const double share = s_.element / kWire;
-    const double gathered = share * multiplied(rank, replicated_experts()) + wide(rank);
+    const double gathered = share * matrices + rest;
     // Experts that groups of shards hold are summed over the replicas of these.
     const double groups = ranks / (s_.layout.zero_stage > 0 ? shards : s_.expert_groups());
     const double of_experts =
