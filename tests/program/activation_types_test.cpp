@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string>
 
+#include "fixtures/test_name.h"
 #include "precision_model.h"
 #include "program/update.h"
 
@@ -65,12 +66,7 @@ INSTANTIATE_TEST_SUITE_P(Families, ActivationTypes,
                                          "olmo-hybrid-7b", "kda-30m", "mamba2-30m", "nemotron-3-nano-30b-a3b",
                                          "granite-4.0-h-tiny", "falcon-h1-0.5b", "lfm2-8b-a1b", "dsa-30m",
                                          "glm-5"),
-                         [](const testing::TestParamInfo<const char*>& one) {
-                           std::string name = one.param;
-                           std::replace_if(
-                               name.begin(), name.end(), [](char c) { return !std::isalnum(c); }, '_');
-                           return name;
-                         });
+                         [](const testing::TestParamInfo<const char*>& one) { return test_name(one.param); });
 
 }  // namespace
 }  // namespace strata::program

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <set>
 
+#include "fixtures/test_name.h"
 #include "mesh_model.h"
 
 namespace strata::program {
@@ -177,10 +178,7 @@ TEST(HybridMemory, GrowsWithTheLength) {
 }
 
 std::string name_of_hybrid(const testing::TestParamInfo<const char*>& one) {
-  std::string name = one.param;
-  std::replace_if(
-      name.begin(), name.end(), [](char c) { return !std::isalnum(c); }, '_');
-  return name;
+  return test_name(one.param);
 }
 INSTANTIATE_TEST_SUITE_P(All, Hybrid, testing::ValuesIn(kHybrids), name_of_hybrid);
 

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/error.h"
+#include "fixtures/test_name.h"
 #include "graph/reshard.h"
 #include "mesh_model.h"
 
@@ -218,11 +219,8 @@ constexpr Making kGlobal{
     "global", Recompute::kFull, Backward::kSplit, DType::kF32, 2e-5, layers::MoeSpec::Balance::kGlobal};
 
 std::string name_of_case(const testing::TestParamInfo<OnAMesh::ParamType>& one) {
-  std::string name = std::string(std::get<0>(one.param)) + "_" + std::get<1>(one.param).name + "_" +
-                     std::get<2>(one.param).name;
-  std::replace_if(
-      name.begin(), name.end(), [](char c) { return !std::isalnum(c); }, '_');
-  return name;
+  return test_name(std::string(std::get<0>(one.param)) + "_" + std::get<1>(one.param).name + "_" +
+                   std::get<2>(one.param).name);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, OnAMesh,

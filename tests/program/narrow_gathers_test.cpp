@@ -6,6 +6,7 @@
 #include <tuple>
 #include <vector>
 
+#include "fixtures/test_name.h"
 #include "graph/zero.h"
 #include "mesh_model.h"
 #include "program/exchange.h"
@@ -103,10 +104,7 @@ TEST_P(NarrowGathers, HalveTheBytesAndChangeNoBit) {
 }
 
 std::string name_of_case(const testing::TestParamInfo<NarrowGathers::ParamType>& one) {
-  std::string name = std::string(std::get<0>(one.param)) + "_" + std::get<1>(one.param).name;
-  std::replace_if(
-      name.begin(), name.end(), [](char c) { return !std::isalnum(c); }, '_');
-  return name;
+  return test_name(std::string(std::get<0>(one.param)) + "_" + std::get<1>(one.param).name);
 }
 INSTANTIATE_TEST_SUITE_P(Families, NarrowGathers,
                          testing::Combine(testing::Values("llama3-5m", "gpt2-124m", "gemma3-270m",

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "fixtures/test_name.h"
 #include "graph/reshard.h"
 #include "mesh_model.h"
 #include "pipeline_model.h"
@@ -172,10 +173,7 @@ TEST(StagesOfAPipeline, StartTheirCollectivesInOneOrder) {
 
 std::string name_of_case(const testing::TestParamInfo<InAPipeline::ParamType>& one) {
   const Cut& cut = std::get<1>(one.param);
-  std::string name = fmt::format("{}_{}_{}", std::get<0>(one.param), cut.schedule, one.index);
-  std::replace_if(
-      name.begin(), name.end(), [](char c) { return !std::isalnum(c); }, '_');
-  return name;
+  return test_name(fmt::format("{}_{}_{}", std::get<0>(one.param), cut.schedule, one.index));
 }
 
 INSTANTIATE_TEST_SUITE_P(Schedules, InAPipeline,

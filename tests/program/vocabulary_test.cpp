@@ -1,6 +1,7 @@
 // The tensor axis shards the rows of the embedding and of the head.
 #include <gtest/gtest.h>
 
+#include "fixtures/test_name.h"
 #include "mesh_model.h"
 
 namespace strata::program {
@@ -73,12 +74,7 @@ TEST_P(Vocabulary, HasALossForEachToken) {
 INSTANTIATE_TEST_SUITE_P(Families, Vocabulary,
                          testing::Values("llama3-5m", "gpt2-124m", "gemma2-2b", "bert-tiny", "t5-small",
                                          "t5-v1.1-small"),
-                         [](const auto& one) {
-                           std::string name = one.param;
-                           std::replace_if(
-                               name.begin(), name.end(), [](char c) { return !std::isalnum(c); }, '_');
-                           return name;
-                         });
+                         [](const auto& one) { return test_name(one.param); });
 
 // Every rank has the logits of all tokens, the same bits, so all ranks sample the same token.
 TEST(ShardedVocabulary, HasTheLogitsOnEveryRank) {
