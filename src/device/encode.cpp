@@ -11,6 +11,10 @@
 
 namespace strata::device {
 
+graph::Encoding bf16_copy_of(const graph::Value& weight) {
+  return {graph::Encoding::Kind::kPacked, weight.shape.elements() * size_of(DType::kBF16), kPlainBf16};
+}
+
 using graph::Graph;
 using graph::kNone;
 using graph::Node;

@@ -9,6 +9,7 @@ namespace strata::device {
 
 // The layout of a copy in bf16 in the order of its elements.
 inline constexpr const char* kPlainBf16 = "bf16";
+graph::Encoding bf16_copy_of(const graph::Value& weight);
 
 // Provides every kernel with weights in the layout that it needs: adds packed values and, in phase kEncode, the
 // nodes that make them from the master weights. Updates whose kernels write packed layouts themselves have

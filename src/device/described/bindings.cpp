@@ -134,8 +134,7 @@ std::vector<WantedEncoding> bf16_copies(const NodeView& node, const hardware::De
     if (!node.has(i)) continue;
     const Value& weight = node.in(i);
     if (weight.dtype != DType::kF32 || weight.shape.rank() < 2) continue;
-    const int64_t bytes = weight.shape.elements() * size_of(DType::kBF16);
-    wanted.push_back({i, {graph::Encoding::Kind::kPacked, bytes, kPlainBf16}, DType::kBF16});
+    wanted.push_back({i, bf16_copy_of(weight), DType::kBF16});
   }
   return wanted;
 }

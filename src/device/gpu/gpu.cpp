@@ -7,10 +7,6 @@ void not_yet(std::string_view op, const std::string& form) {
                     form.empty() ? "" : " ", form);
 }
 
-graph::Encoding bf16_copy_of(const graph::Value& weight) {
-  return {graph::Encoding::Kind::kPacked, weight.shape.elements() * size_of(DType::kBF16), kPlainBf16};
-}
-
 GpuGemm::GpuGemm(const gpu::GemmShape& of, const hardware::DeviceSpec& device)
     : plan(gpu::plan_gemm(of, {.multiprocessors = std::max(1, device.multiprocessors)})), shape(of) {}
 

@@ -28,10 +28,7 @@ Encodings<Op> encodings(Gpu, const graph::View<Op>& node, const hardware::Device
 // An op, or a form of it, that has no GPU kernel. ConfigError: the run asked for it.
 [[noreturn]] void not_yet(std::string_view op, const std::string& form = {});
 
-// The one copy of a weight that GEMMs of bf16 read: kPlainBf16 (device/encode.h).
-graph::Encoding bf16_copy_of(const graph::Value& weight);
-
-// Those of an op's weights where its activations are bf16.
+// The copies of an op's weights that GEMMs of bf16 read, where its activations are bf16.
 template <typename Op>
 Encodings<Op> bf16_copies(const graph::View<Op>& node, DType activations,
                           std::initializer_list<graph::InputName<Op>> weights) {
